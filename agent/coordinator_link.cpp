@@ -104,6 +104,14 @@ void CoordinatorLink::round_started() {
   if (parts_.terms.place()) stacks_.round_started(parts_.terms.node_rank(), parts_.terms.nodes());
 }
 
+// Other nodes may go on without this one's workers, or wait for them.
+void CoordinatorLink::round_ended(const std::vector<WorkerRecord>& workers) {
+  evidence::NodeEvidence mine{.node = job_.node_name(), .ranks = {}, .tools = {}};
+  mine.finished = finished_ranks(workers, clock_now());
+  if (mine.finished.size() < workers.size()) return stacks_.round_ended();
+  stacks_.round_completed(std::move(mine));
+}
+
 void CoordinatorLink::collect_stacks(const evidence::Question& question,
                                      StackCollection::Collected done) {
   if (parts_.terms.nodes() > 1) return stacks_.collect(question, std::move(done));

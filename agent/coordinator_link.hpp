@@ -77,7 +77,8 @@ class CoordinatorLink {
   /// A worker's process group: it dies with the lease.
   void worker_made(pid_t group) { lease_bound_.add(group); }
   void round_started();
-  void round_ended() { stacks_.round_ended(); }
+  /// @param workers  of the round
+  void round_ended(const std::vector<WorkerRecord>& workers);
   /// The guardian may have ended the lease before our own clock did: its victims are no failures.
   void heed_lease();
 

@@ -31,6 +31,7 @@ constexpr std::size_t kBytesOfAll = std::size_t{16} * 1024 * 1024;
 
 constexpr const char* kRequests = "acc/stacks/ask/";
 constexpr const char* kHangs = "acc/hang/";
+constexpr const char* kSilent = "acc/silent";
 
 std::string answers_of(std::uint64_t number) { return "acc/stacks/" + std::to_string(number); }
 
@@ -80,6 +81,7 @@ void NodeStacks::round_started(NodeRank own, std::uint32_t nodes) {
   own_ = own;
   nodes_ = nodes;
   is_running_ = true;
+  completed_.reset();
   own_requests_.clear();
   next_hang_ = 1;
   if (nodes_ < 2) return;
@@ -90,6 +92,7 @@ void NodeStacks::round_started(NodeRank own, std::uint32_t nodes) {
   if (!parts_.on_hang) return;
   wait_for(kHangs, 1, [this](std::uint64_t number, const std::string&) {
     next_hang_ = number + 1;
+    if (completed_) return tell_completed(key_of_silent());
     parts_.on_hang();
   });
 }
@@ -98,6 +101,11 @@ void NodeStacks::round_ended() {
   is_running_ = false;
   for (const auto& one : std::exchange(open_, {}))
     if (const auto gathering = one.lock()) gathering->finish();
+}
+
+void NodeStacks::round_completed(evidence::NodeEvidence mine) {
+  round_ended();
+  completed_ = {std::move(mine), clock_now()};
 }
 
 // ---- the store ----
@@ -113,7 +121,7 @@ void NodeStacks::store(Op op, const std::string& key, std::string value) {
 void NodeStacks::remove_later(const std::string& key) {
   const auto timer = std::make_shared<boost::asio::steady_timer>(parts_.io, kKept);
   timer->async_wait(alive_.bind([this, timer, key](boost::system::error_code) {
-    if (is_running_) store(Op::remove, key);
+    if (answers()) store(Op::remove, key);
   }));
 }
 
@@ -131,7 +139,7 @@ void NodeStacks::wait_for(const std::string& prefix, std::uint64_t number,
   next.key = prefix + std::to_string(number);
   next.timeout = kUntilAsked;
   parts_.ask(std::move(next), alive_.bind([this, prefix, number, act](const KvReply& reply) {
-    if (!is_running_) return;
+    if (!answers()) return;
     if (reply.status == KvReply::Status::timed_out) return wait_for(prefix, number, act);
     if (reply.status != KvReply::Status::ok) return;  // another round
     act(number, reply.value);
@@ -141,6 +149,7 @@ void NodeStacks::wait_for(const std::string& prefix, std::uint64_t number,
 
 void NodeStacks::answer(std::uint64_t number, const evidence::Question& question) {
   const auto key = answers_of(number) + "/" + std::to_string(own_.value());
+  if (completed_) return tell_completed(key);
   const StackCollection::Request for_other{.question = question, .limit = kNodeTime, .is_kept = false};
   parts_.stacks.collect(for_other, alive_.bind([this, key](auto found) {
     if (!found || !is_running_) return;
@@ -148,6 +157,14 @@ void NodeStacks::answer(std::uint64_t number, const evidence::Question& question
     store(Op::set, key, evidence::encode(found->evidence));
     remove_later(key);
   }));
+}
+
+void NodeStacks::tell_completed(const std::string& key) {
+  auto mine = completed_->mine;
+  const auto since = std::chrono::duration_cast<Millis>(clock_now() - completed_->at);
+  for (auto& one : mine.finished) one.before += since;
+  store(Op::set, key, evidence::encode(mine));
+  remove_later(key);
 }
 
 // ---- gathering ----
@@ -233,10 +250,14 @@ void NodeStacks::announce_hang() {
   if (nodes_ > 1 && is_running_) store(Op::set, kHangs + std::to_string(next_hang_), std::to_string(own_.value()));
 }
 
+std::string NodeStacks::key_of_silent() const {
+  return kSilent + ("/" + std::to_string(own_.value()));
+}
+
 // All of them judge the same facts, and the node of the rank that is behind reports it.
 void NodeStacks::compare(const evidence::NodeEvidence& mine,
                          std::function<void(StackCollection::Evidence)> done) {
-  const auto key = "acc/silent/" + std::to_string(own_.value());
+  const auto key = key_of_silent();
   if (nodes_ < 2) return done ? done({mine}) : void();
   if (!done) return store(Op::remove, key);  // they go on
   const auto gathering =
@@ -247,7 +268,7 @@ void NodeStacks::compare(const evidence::NodeEvidence& mine,
   evidence::fit(told, most_bytes());
   store(Op::set, key, evidence::encode(told));
   gathering->add(own_.value(), mine);
-  ask_others(gathering, "acc/silent", kComparePatience);
+  ask_others(gathering, kSilent, kComparePatience);
 }
 
 }  // namespace acc::agent

@@ -2,6 +2,7 @@
 
 #include "agent/watch/stack_collection.hpp"
 #include "common/alive.hpp"
+#include "common/duration.hpp"
 #include "common/ids.hpp"
 #include "rendezvous/messages.hpp"
 
@@ -11,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,6 +44,8 @@ class NodeStacks {
 
   void round_started(NodeRank own, std::uint32_t nodes);
   void round_ended();
+  /// As that, as all workers here have finished: the other nodes are told so when they ask.
+  void round_completed(evidence::NodeEvidence mine);
 
   /// Of all nodes within 10 s, as one text; a node that doesn't answer is named in it.
   void collect(const evidence::Question& question, StackCollection::Collected done);
@@ -67,6 +71,10 @@ class NodeStacks {
   void request(const GatheringPtr& gathering, const evidence::Question& question);
   void write(Gathering& gathering, const evidence::Question& question, const StackCollection::Collected& done);
   void store(rendezvous::KvRequest::Op op, const std::string& key, std::string value = {});
+  [[nodiscard]] std::string key_of_silent() const;
+  /// Requests of other nodes are answered: the round goes on, here or there.
+  [[nodiscard]] bool answers() const { return is_running_ || completed_; }
+  void tell_completed(const std::string& key);
   void remove_later(const std::string& key);
   [[nodiscard]] std::size_t most_bytes() const;
 
@@ -74,6 +82,11 @@ class NodeStacks {
   NodeRank own_{0};
   std::uint32_t nodes_ = 1;
   bool is_running_ = false;
+  struct Completed {
+    evidence::NodeEvidence mine;
+    Instant at;
+  };
+  std::optional<Completed> completed_;  ///< all workers here have finished
   std::uint64_t next_hang_ = 1;
   std::vector<std::uint64_t> own_requests_;
   std::vector<std::weak_ptr<Gathering>> open_;

@@ -83,6 +83,11 @@ std::string module_hint(std::string_view error, const std::string& program) {
   const auto rest = error.substr(kMissing.size());
   const auto module = rest.substr(0, rest.find('\''));
   if (rest.size() != module.size() + 1 || module.find('.') != std::string_view::npos) return {};
+  if (module == "acc_heartbeat")
+    return printable(program, 200) +
+           " has no module 'acc_heartbeat': it is a file of acc-launch, "
+           "share/acc/python/acc_heartbeat.py beside its folder bin. With acc-launch in /usr/bin: "
+           "PYTHONPATH=/usr/share/acc/python (with --hosts: --env PYTHONPATH=/usr/share/acc/python)";
   return printable(program, 200) + " has no module '" + printable(module, 60) +
          "': install it there, or run the script with another Python (PYTHON_EXEC names it)";
 }

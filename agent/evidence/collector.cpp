@@ -97,7 +97,8 @@ class Collector {
     for (auto& rank : ranks_) conclude(rank);
     answer.text = stacks_text(request_.facts, ranks_);
     answer.evidence = {request_.facts.node, one_stack_for_each_place(std::move(ranks_)),
-                       request_.facts.tools, !request_.facts.without_native_tool.empty()};
+                       request_.facts.tools, !request_.facts.without_native_tool.empty(),
+                       request_.facts.finished};
     for (auto& rank : answer.evidence.ranks) shorten(rank.summary.stack_key);
     return answer;
   }

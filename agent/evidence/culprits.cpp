@@ -1,5 +1,7 @@
 #include "agent/evidence/culprits.hpp"
 
+#include "common/duration.hpp"
+
 #include <algorithm>
 #include <functional>
 #include <iterator>
@@ -89,7 +91,8 @@ class Comparison {
     return others;
   }
   // Not silent: it tries something again and again. A thread that only sends heartbeats, while the
-  // program waits, looks the same, but for the stack.
+  // program waits, looks the same, but for the stack. So does a rank a step ahead, as the heartbeat of
+  // a step may be sent at its end: one that tries again in the next step has no later one.
   std::optional<Culprits> lagging() const {
     std::uint64_t fewest = UINT64_MAX;
     std::size_t known_to_wait = 0;
@@ -108,7 +111,9 @@ class Comparison {
       const auto& rank = ranks_[i];
       if (std::ranges::find(silent_, i) != silent_.end()) continue;
       if (rank.is_starting && waits(rank).value_or(false)) continue;
-      if (!rank.is_stuck || steps_of(rank) > fewest || waits(rank).value_or(false)) {
+      const bool is_next = steps_of(rank) == fewest + 1 && known_to_wait > 0 &&
+                           !waits(rank).value_or(true);
+      if (!rank.is_stuck || (steps_of(rank) > fewest && !is_next) || waits(rank).value_or(false)) {
         are_others_silent = false;
         continue;
       }
@@ -248,6 +253,30 @@ std::string unheard_words(const std::vector<RankSummary>& ranks, const Culprits&
          (unknown.size() > 1 ? "one of them" : "it");
 }
 
+std::string repeating_words(const std::vector<RankSummary>& ranks, const Culprits& culprits) {
+  std::vector<std::uint32_t> found;
+  std::uint64_t step = 0;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const auto& rank = ranks[i];
+    const bool is_named = std::ranges::find(culprits.which, i) != culprits.which.end();
+    if (rank.is_silent || !rank.is_stuck || is_named || waits(rank).value_or(false)) continue;
+    found.push_back(rank.rank.value());
+    step = rank.step;
+  }
+  if (found.empty()) return {};
+  if (found.size() > 1) return name_ranks(std::move(found)) + " send heartbeats, but of one step each";
+  return name_ranks(std::move(found)) + " sends heartbeats, but only of step " + std::to_string(step);
+}
+
+std::string finished_words(const std::vector<FinishedRank>& finished, std::string_view link) {
+  if (finished.empty()) return {};
+  std::vector<std::uint32_t> ranks;
+  for (const auto& one : finished) ranks.push_back(one.rank.value());
+  const auto last = std::ranges::min(finished, {}, &FinishedRank::before).before;
+  return name_ranks(std::move(ranks)) + std::string{link} + "had finished (exit code 0" +
+         (finished.size() > 1 ? "), the last of them " : ") ") + describe(last) + " before";
+}
+
 std::vector<std::string> behind_lines(const std::vector<RankSummary>& ranks) {
   if (std::ranges::none_of(ranks, &RankSummary::is_silent)) return {};
   const auto culprits = find_culprits(ranks);
@@ -265,6 +294,8 @@ std::vector<std::string> behind_lines(const std::vector<RankSummary>& ranks) {
     add(i, "it doesn't wait for rank " +
                std::to_string(ranks[culprits.which.front()].rank.value()));
   if (!unheard.empty()) lines.push_back(unheard);
+  if (auto words = repeating_words(ranks, culprits); !words.empty())
+    lines.push_back(std::move(words));
   return lines;
 }
 

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace acc::agent::evidence {
@@ -21,8 +22,8 @@ struct Culprits {
 [[nodiscard]] std::optional<bool> waits(const RankSummary& rank);
 
 /// Finds them by what differs between them and the others (pure). In this order: a process that is
-/// stopped; one that sends heartbeats of a step that isn't beyond that of the silent ones, while
-/// these wait; one that hasn't entered the collective that others wait in; one whose stack doesn't
+/// stopped; one that sends heartbeats of a step that isn't beyond that of the silent ones, or of the
+/// next one if its stack isn't where these wait, while these wait; one that hasn't entered the collective that others wait in; one whose stack doesn't
 /// wait for other ranks; one in a section for longer than that may take; the fewest steps; the stack
 /// that most others don't have. If nothing tells them apart, all silent ranks.
 ///
@@ -34,6 +35,15 @@ struct Culprits {
 /// aren't silent; empty: there are none.
 [[nodiscard]] std::string unheard_words(const std::vector<RankSummary>& ranks,
                                         const Culprits& culprits);
+
+/// "rank 1 sends heartbeats, but only of step 15", of those that aren't named and aren't known to
+/// wait; empty: there are none.
+[[nodiscard]] std::string repeating_words(const std::vector<RankSummary>& ranks,
+                                          const Culprits& culprits);
+
+/// "rank 1 had finished (exit code 0) 12 s before", with `link` behind the name; empty: none had.
+[[nodiscard]] std::string finished_words(const std::vector<FinishedRank>& finished,
+                                         std::string_view link = " ");
 
 /// "behind the others: rank 2, at f (x.cpp:3): ranks 0,1 wait for it", and which ranks sent no
 /// heartbeat. Nothing: none is silent, or all are and nothing tells them apart.

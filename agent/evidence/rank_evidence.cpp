@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <utility>
 
 namespace acc::agent::evidence {
@@ -177,8 +178,23 @@ RankEvidence rank_of(const Json& json) {
   return rank;
 }
 
+Json json_of(const std::vector<FinishedRank>& finished) {
+  Json json = Json::array();
+  for (const auto& one : finished) json.push_back({one.rank.value(), one.before.count()});
+  return json;
+}
+
+std::vector<FinishedRank> finished_of(const Json& json) {
+  std::vector<FinishedRank> finished;
+  for (const auto& one : json)
+    finished.push_back({Rank{one.at(0).get<std::uint32_t>()},
+                        Millis{std::max(one.at(1).get<std::int64_t>(), std::int64_t{0})}});
+  return finished;
+}
+
 Json json_of(const NodeEvidence& evidence) {
   Json json{{"node", evidence.node}, {"tools", evidence.tools}, {"ranks", Json::array()}};
+  if (!evidence.finished.empty()) json["finished"] = json_of(evidence.finished);
   if (evidence.lacks_native_tool) json["lacks_native_tool"] = true;
   for (const auto& rank : evidence.ranks) {
     json["ranks"].push_back(json_of(rank));
@@ -193,6 +209,7 @@ NodeEvidence node_of(const Json& json) {
   evidence.node = shown_text(json.at("node"));
   evidence.tools = shown_texts(json.at("tools"));
   evidence.lacks_native_tool = json.value("lacks_native_tool", false);
+  if (json.contains("finished")) evidence.finished = finished_of(json.at("finished"));
   for (const auto& one : json.at("ranks")) {
     evidence.ranks.push_back(rank_of(one));
     auto& name = evidence.ranks.back().summary.node;
@@ -240,7 +257,7 @@ std::string encode(const Request& r) {
             {"why", r.facts.why},     {"when", r.facts.when}, {"page", r.has_page},
             {"limit_ms", r.limit_ms}, {"files", r.files},     {"workers", Json::array()},
             {"gathered", Json::array()}, {"missing", r.facts.missing},
-            {"purpose", name_of(r.facts.purpose)}};
+            {"purpose", name_of(r.facts.purpose)}, {"finished", json_of(r.facts.finished)}};
   for (const auto& node : r.gathered) json["gathered"].push_back(json_of(node));
   for (const auto& worker : r.workers)
     json["workers"].push_back({{"rank", worker.rank.value()},
@@ -265,6 +282,7 @@ Result<Request> decode_request(std::string_view text) {
     r.limit_ms = json.at("limit_ms").get<std::int64_t>();
     r.files = json.at("files").get<std::vector<std::string>>();
     r.facts.missing = json.at("missing").get<std::vector<std::string>>();
+    r.facts.finished = finished_of(json.at("finished"));
     for (const auto& one : json.at("gathered")) r.gathered.push_back(node_of(one));
     for (const auto& one : json.at("workers"))
       r.workers.push_back({Rank{one.at("rank").get<std::uint32_t>()},

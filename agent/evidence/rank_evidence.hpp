@@ -1,5 +1,6 @@
 #pragma once
 
+#include "common/duration.hpp"
 #include "common/error.hpp"
 #include "common/heartbeat_slot.hpp"
 #include "common/ids.hpp"
@@ -96,6 +97,14 @@ struct RankEvidence {
   std::vector<FlightGroup> flight;  ///< what torch's flight recorder says
 };
 
+/// A worker that has exited with code 0 while others go on. They may wait for it, or be those that have
+/// more to do: nothing of it is left to look at.
+struct FinishedRank {
+  Rank rank{0};
+  Millis before{0};  ///< so long before the look, or before the hang was found
+  friend bool operator==(const FinishedRank&, const FinishedRank&) = default;
+};
+
 /// What a node asks the others for.
 struct Question {
   std::string why;
@@ -114,6 +123,7 @@ struct Facts {
   std::vector<std::string> tools;
   std::vector<std::string> missing;  ///< nodes without an answer: "b (ranks 4-7)"
   std::vector<std::string> without_native_tool{};  ///< nodes
+  std::vector<FinishedRank> finished{};
 };
 
 /// What a node found about its ranks, for the text of all nodes. Of ranks in the same place only the
@@ -123,6 +133,7 @@ struct NodeEvidence {
   std::vector<RankEvidence> ranks;
   std::vector<std::string> tools;
   bool lacks_native_tool = false;  ///< none that may be used is installed
+  std::vector<FinishedRank> finished{};  ///< not among `ranks`
 };
 /// Drops what is the least needed until encode() takes at most so many bytes: other threads, outer
 /// frames, in the end all stacks. Fewer than the summaries it can't be.

@@ -116,6 +116,7 @@ std::string stacks_text(const Facts& facts, const std::vector<RankEvidence>& ran
   std::string text = "job " + facts.job + ", attempt " + std::to_string(facts.round) + ", node " +
                      facts.node + ", " + facts.when + "\n" + facts.why + "\n";
   for (const auto& node : facts.missing) text += "no answer from node " + node + '\n';
+  if (const auto words = finished_words(facts.finished); !words.empty()) text += words + '\n';
   std::vector<RankSummary> summaries;
   for (const auto& rank : ranks) summaries.push_back(rank.summary);
   const bool names_nodes = std::ranges::any_of(
@@ -155,6 +156,7 @@ std::string text_of_nodes(Facts facts, std::vector<NodeEvidence> nodes) {
     names.push_back(node.node);
     if (node.lacks_native_tool) facts.without_native_tool.push_back(node.node);
     std::ranges::move(node.ranks, std::back_inserter(all));
+    std::ranges::move(node.finished, std::back_inserter(facts.finished));
     for (auto& tool : node.tools)
       if (std::ranges::find(facts.tools, tool) == facts.tools.end())
         facts.tools.push_back(std::move(tool));

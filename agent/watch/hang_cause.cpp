@@ -10,21 +10,24 @@ namespace acc::agent {
 
 namespace {
 
-std::string silence_words(const SilentRank& silent, const evidence::RankSummary& rank) {
+// @param awaited  "may wait for rank 1: ", or nothing
+std::string silence_words(const SilentRank& silent, const evidence::RankSummary& rank,
+                          const std::string& awaited) {
   if (!rank.is_silent && rank.is_starting) {
     const std::string since = rank.has_beaten ? "no heartbeat since its first"
                                               : "no heartbeat in this attempt";
     return (rank.state == 'R' ? "hung, or is busy (state R): " : "hung: ") + since;
   }
   if (!rank.is_silent)
-    return "hung: sends heartbeats, but lags at step " + std::to_string(rank.step);
+    return "hung: sends heartbeats, but only of step " + std::to_string(rank.step);
   if (rank.is_overdue && !silent.is_overdue())  // of another node
     return "hung in a section, for longer than that may take";
   if (silent.is_overdue())
     return "hung in section '" + silent.section + "', which may take " + describe(silent.limit);
   if (silent.limit == Millis{0})
-    return "hung: no worker used the CPU, read or wrote anything for " + describe(silent.silent);
-  std::string text = "hung: no heartbeat for " + describe(silent.silent);
+    return "hung: " + awaited + "no worker used the CPU, read or wrote anything for " +
+           describe(silent.silent);
+  std::string text = "hung: " + awaited + "no heartbeat for " + describe(silent.silent);
   if (rank.has_beaten) return text + " after step " + std::to_string(rank.step);
   return text + ", before its first step";
 }
@@ -37,6 +40,30 @@ std::vector<evidence::RankSummary> all_ranks(const std::vector<evidence::NodeEvi
       ranks.push_back(rank.summary);
   std::ranges::sort(ranks, {}, &evidence::RankSummary::rank);
   return ranks;
+}
+
+// By its stack, or as nothing tells it from the others: a wait of the program's own looks like work.
+bool may_wait(const evidence::RankSummary& rank, const evidence::Culprits& culprits) {
+  const bool is_stopped = rank.state == 'T' || rank.state == 't' || rank.state == 'D';
+  if (!rank.is_silent || rank.is_overdue || is_stopped) return false;
+  const auto waits = evidence::waits(rank);
+  return waits.value_or(false) ||
+         (culprits.why.empty() && (culprits.which.size() > 1 || !waits));
+}
+
+struct Finished {
+  std::vector<evidence::FinishedRank> awaited;  ///< perhaps
+  std::vector<evidence::FinishedRank> others;
+};
+
+// Where others went on for more than a time-out without one, they don't meet it in each step.
+Finished split_finished(const std::vector<evidence::NodeEvidence>& nodes, bool does_any_wait,
+                        Millis silent) {
+  Finished found;
+  for (const auto& node : nodes)
+    for (const auto& one : node.finished)
+      (does_any_wait && one.before <= 2 * silent ? found.awaited : found.others).push_back(one);
+  return found;
 }
 
 }  // namespace
@@ -54,7 +81,10 @@ HangCause cause_of_hang(const std::vector<SilentRank>& silent, const std::vector
   const auto own = here != silent.end() ? *here : silent.empty() ? SilentRank{} : silent.front();
   const auto worker =
       is_here ? LocalRank{static_cast<std::uint32_t>(local - ranks.begin())} : own.rank;
-  std::string text = silence_words(own, culprit);
+  const auto finished = split_finished(nodes, may_wait(culprit, culprits), own.silent);
+  const auto awaited = evidence::finished_words(finished.awaited, ", which ");
+  std::string text =
+      silence_words(own, culprit, awaited.empty() ? "" : "may wait for " + awaited + ": ");
   if (!culprit.at.empty()) text += ", at " + culprit.at;
   if (!culprits.why.empty()) text += "; " + culprits.why;
   if (culprits.which.size() > 1) {
@@ -62,13 +92,18 @@ HangCause cause_of_hang(const std::vector<SilentRank>& silent, const std::vector
     for (std::size_t i = 1; i < culprits.which.size(); ++i)
       others.push_back(all[culprits.which[i]].rank.value());
     text += "; likewise " + evidence::name_ranks(others);
-    if (culprits.why.empty() && !culprit.is_overdue) text += ": nothing tells them apart";
+    if (culprits.why.empty() && !culprit.is_overdue && awaited.empty())
+      text += ": nothing tells them apart";
   }
   for (const auto i : culprits.not_waiting) {
     text += "; rank " + std::to_string(all[i].rank.value()) + " doesn't wait for it";
     if (!all[i].at.empty()) text += ", at " + all[i].at;
   }
   if (const auto words = evidence::unheard_words(all, culprits); !words.empty())
+    text += "; " + words;
+  if (const auto words = evidence::repeating_words(all, culprits); !words.empty())
+    text += "; " + words;
+  if (const auto words = evidence::finished_words(finished.others); !words.empty())
     text += "; " + words;
   if (!is_here)
     text = "hung: waits for rank " + std::to_string(culprit.rank.value()) + " on " + culprit.node +

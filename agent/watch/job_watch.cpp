@@ -372,6 +372,8 @@ void JobWatch::tell_behind(const evidence::Answer& answer) const {
   std::vector<evidence::RankSummary> ranks;
   for (const auto& rank : answer.evidence.ranks) ranks.push_back(rank.summary);
   for (const auto& line : evidence::behind_lines(ranks)) parts_.messages.warning(line);
+  if (const auto words = evidence::finished_words(answer.evidence.finished); !words.empty())
+    parts_.messages.warning(words);
 }
 
 std::vector<SilentRank> JobWatch::silent_of(const std::vector<SilentRank>& silent) const {
@@ -403,6 +405,7 @@ bool JobWatch::is_still_stuck(const Suspects& suspects, LocalRank rank) const {
 evidence::NodeEvidence JobWatch::evidence_of_page(const Suspects& suspects,
                                                   const std::vector<SilentRank>& silent) const {
   evidence::NodeEvidence found{.node = parts_.node, .ranks = {}, .tools = {}};
+  found.finished = finished_ranks(parts_.workers.records(), clock_now());
   const auto beats = board_->beats();
   for (const auto& record : parts_.workers.records()) {
     const auto worker = record.local_rank;

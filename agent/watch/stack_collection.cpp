@@ -36,6 +36,17 @@ std::vector<std::string> stack_files(const std::string& attempt_folder,
   return files;
 }
 
+std::vector<evidence::FinishedRank> finished_ranks(const std::vector<WorkerRecord>& workers,
+                                                   Instant now) {
+  std::vector<evidence::FinishedRank> finished;
+  for (const auto& worker : workers) {
+    if (!worker.status || !is_success(*worker.status) || worker.asked_to_end) continue;
+    const auto before = std::chrono::duration_cast<Millis>(now - worker.ended);
+    finished.push_back({worker.rank, std::max(before, Millis{0})});
+  }
+  return finished;
+}
+
 StackCollection::StackCollection(const Parts& parts, std::function<void(Instant, Instant)> on_held)
     : parts_{parts}, on_held_{std::move(on_held)}, run_{parts.io} {}
 
@@ -100,6 +111,7 @@ void StackCollection::collect(const Request& wanted, Collected done) {
   request.limit_ms = wanted.limit.count();
   request.has_page = board_->fd() >= 0;
   if (wanted.is_kept) request.files = next_files();
+  request.facts.finished = finished_ranks(parts_.workers.records(), clock_now());
   for (const auto& record : parts_.workers.records()) {
     if (!record.is_living()) continue;
     const auto silent = std::ranges::find(wanted.silent, record.local_rank, &SilentRank::rank);

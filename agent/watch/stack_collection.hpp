@@ -20,6 +20,7 @@ class HeartbeatBoard;
 class RunFolder;
 class UserMessages;
 class WorkerGroup;
+struct WorkerRecord;
 
 /// The stacks of this node's workers: one collection at a time, whose answer serves all who ask
 /// meanwhile, saved in the first folder that takes it.
@@ -76,6 +77,10 @@ class StackCollection {
   std::vector<std::unique_ptr<evidence::EvidenceRun>> together_;
   std::uint32_t files_ = 0;
 };
+
+/// Those that exited by themselves, with code 0 (pure).
+[[nodiscard]] std::vector<evidence::FinishedRank> finished_ranks(
+    const std::vector<WorkerRecord>& workers, Instant now);
 
 /// The files for the stacks of a job that are the `number`th, in the order in which they are tried:
 /// any folder may be full or closed (pure).

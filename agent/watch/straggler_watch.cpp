@@ -1,6 +1,7 @@
 #include "agent/watch/straggler_watch.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace acc::agent {
 
@@ -10,8 +11,12 @@ namespace {
 // and that of a rank 2.5 times slower is beyond it.
 constexpr std::uint64_t kWindowSteps = 16;
 constexpr std::uint64_t kWindowNs = 2'000'000'000;  // of short steps more: a hiccup is no straggler
+// A longer hiccup makes the mean as slow as it likes, and is in one look: most of them must be slow.
+constexpr std::ptrdiff_t kWindowLooks = 5;
 constexpr std::size_t kMostSamples = 256;
 constexpr double kSlow = 2.0;
+constexpr double kRecovered = 1.5;
+constexpr std::uint64_t kRecoveredNs = 60'000'000'000;
 
 double median_of(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -49,18 +54,20 @@ double StragglerWatch::Window::seconds_a_step() const {
   return static_cast<double>(time_ns()) / 1e9 / static_cast<double>(steps());
 }
 
-StragglerWatch::Window StragglerWatch::last_steps(const Worker& worker) {
+StragglerWatch::Window StragglerWatch::last_steps(const Worker& worker, std::ptrdiff_t looks) {
   Window window{worker.samples.end() - 1, worker.samples.end() - 1};
   while (window.first != worker.samples.begin() &&
-         (window.steps() < kWindowSteps || window.time_ns() < kWindowNs))
+         (window.steps() < kWindowSteps || window.time_ns() < kWindowNs ||
+          window.last - window.first < looks))
     --window.first;
   return window;
 }
 
 std::optional<StragglerWatch::Window> StragglerWatch::compared(const Worker& worker) const {
   if (worker.samples.empty()) return std::nullopt;
-  const auto window = last_steps(worker);
-  const bool is_enough = window.steps() >= kWindowSteps && window.time_ns() >= kWindowNs;
+  const auto window = last_steps(worker, kWindowLooks);
+  const bool is_enough = window.steps() >= kWindowSteps && window.time_ns() >= kWindowNs &&
+                         window.last - window.first >= kWindowLooks;
   if (!is_enough || window.first->time_ns < compared_from_ns_) return std::nullopt;
   return window;
 }
@@ -87,6 +94,49 @@ double StragglerWatch::pace_meanwhile(const Worker& other, const Window& own,
   if (steps < static_cast<double>(kWindowSteps) / 2) return own.seconds_a_step();
   const auto until_ns = static_cast<double>(std::max(last.time_ns, window.last->time_ns));
   return (until_ns - from_ns) / 1e9 / steps;
+}
+
+double StragglerWatch::usual_pace(const Worker& worker, const Window& own,
+                                  const Window& window) const {
+  const auto paces_since = [&](std::uint64_t since_ns) {
+    std::vector<double> paces;
+    for (std::size_t i = 1; i < worker.samples.size(); ++i) {
+      const auto& one = worker.samples[i - 1];
+      const auto& next = worker.samples[i];
+      if (next.time_ns <= since_ns || one.time_ns < compared_from_ns_) continue;
+      if (next.time_ns > one.time_ns)
+        paces.push_back(static_cast<double>(next.time_ns - one.time_ns) / 1e9 /
+                        static_cast<double>(next.step - one.step));
+    }
+    return paces;
+  };
+  auto paces = paces_since(window.first->time_ns);
+  if (paces.size() < static_cast<std::size_t>(kWindowLooks)) paces = paces_since(own.first->time_ns);
+  return paces.empty() ? own.seconds_a_step() : median_of(std::move(paces));
+}
+
+std::optional<double> StragglerWatch::times_slower(
+    std::size_t worker, const std::vector<std::optional<Window>>& windows) const {
+  const auto& window = *windows[worker];
+  std::vector<double> means;
+  std::vector<double> usual;
+  for (std::size_t k = 0; k < windows.size(); ++k) {
+    if (k == worker || !windows[k]) continue;
+    means.push_back(pace_meanwhile(workers_[k], *windows[k], window));
+    usual.push_back(usual_pace(workers_[k], *windows[k], window));
+  }
+  if (means.empty()) return std::nullopt;
+  const auto times = [](double own, std::vector<double> others) {
+    return own / std::max(median_of(std::move(others)), 1e-9);
+  };
+  return std::min(times(window.seconds_a_step(), std::move(means)),
+                  times(usual_pace(workers_[worker], window, window), std::move(usual)));
+}
+
+bool StragglerWatch::is_news(Worker& worker, double times, std::uint64_t now_ns) {
+  if (times > kRecovered) worker.slow_ns = now_ns;
+  if (now_ns - worker.slow_ns >= kRecoveredNs) worker.is_told = false;
+  return times > kSlow && !std::exchange(worker.is_told, true);
 }
 
 std::optional<double> StragglerWatch::steps_per_second(LocalRank worker, Instant now) const {
@@ -121,17 +171,11 @@ std::vector<StragglerWatch::Straggler> StragglerWatch::look(
   std::vector<Straggler> found;
   for (std::size_t i = 0; i < windows.size(); ++i) {
     if (!windows[i]) continue;
+    const auto times = times_slower(i, windows);
+    if (!times || !is_news(workers_[i], *times, nanoseconds_of(now))) continue;
     const auto& window = *windows[i];
-    std::vector<double> others;
-    for (std::size_t k = 0; k < windows.size(); ++k)
-      if (k != i && windows[k]) others.push_back(pace_meanwhile(workers_[k], *windows[k], window));
-    if (others.empty()) continue;
-    const double times = window.seconds_a_step() / std::max(median_of(std::move(others)), 1e-9);
-    auto& worker = workers_[i];
-    if (times <= kSlow || worker.is_told) continue;
-    worker.is_told = true;
     const Instant began{std::chrono::nanoseconds{window.first->time_ns}};
-    found.push_back({LocalRank{static_cast<std::uint32_t>(i)}, times, 1 / window.seconds_a_step(),
+    found.push_back({LocalRank{static_cast<std::uint32_t>(i)}, *times, 1 / window.seconds_a_step(),
                      std::chrono::duration_cast<Millis>(now - began)});
   }
   return found;

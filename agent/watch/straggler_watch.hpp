@@ -4,6 +4,7 @@
 #include "common/heartbeat_slot.hpp"
 #include "common/ids.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -28,7 +29,8 @@ class StragglerWatch {
     Millis since{0};  ///< so long ago its window of slow steps began
     friend bool operator==(const Straggler&, const Straggler&) = default;
   };
-  /// Takes in the heartbeats of all workers. @return those found now, each once a round
+  /// Takes in the heartbeats of all workers. @return those found now; each once, until it was as fast
+  /// as the others for a minute
   std::vector<Straggler> look(const std::vector<heartbeat::Beat>& beats, Instant now);
 
   /// Over the last steps, from two seconds of them on; of a worker that is late with its next step the
@@ -44,6 +46,7 @@ class StragglerWatch {
   struct Worker {
     std::deque<Sample> samples;  ///< the oldest first
     bool is_told = false;
+    std::uint64_t slow_ns = 0;  ///< … and was still slow at this look
   };
   using At = std::deque<Sample>::const_iterator;
   struct Window {
@@ -54,13 +57,22 @@ class StragglerWatch {
   };
   static void take(Worker& worker, const heartbeat::Beat& beat);
   /// The last steps that are enough for a pace; of fewer: all.
-  [[nodiscard]] static Window last_steps(const Worker& worker);
+  [[nodiscard]] static Window last_steps(const Worker& worker, std::ptrdiff_t looks = 1);
   /// Nothing: too few since `compared_from_ns_`.
   [[nodiscard]] std::optional<Window> compared(const Worker& worker) const;
   /// Seconds a step of another one in the time of `window`: a pause of all, outside its own last
   /// steps, makes no straggler of the slower one.
   [[nodiscard]] double pace_meanwhile(const Worker& other, const Window& own,
                                       const Window& window) const;
+
+  /// Median over the looks in the time of `window`, in seconds a step: a hiccup is in one of them.
+  [[nodiscard]] double usual_pace(const Worker& worker, const Window& own,
+                                  const Window& window) const;
+  /// Than the others in the same time, by the mean and by the median; nothing: none can be compared.
+  [[nodiscard]] std::optional<double> times_slower(
+      std::size_t worker, const std::vector<std::optional<Window>>& windows) const;
+  /// Whether it is to be told now.
+  static bool is_news(Worker& worker, double times, std::uint64_t now_ns);
 
   std::vector<Worker> workers_;
   /// Paces are compared over steps that began later. Before, a worker was in a section, for which

@@ -360,6 +360,24 @@ std::string jobs_table(const std::vector<JobRow>& jobs, std::int64_t now_ms, std
   return table_text(rows, width);
 }
 
+std::string failure_text(const Json& report) {
+  constexpr std::size_t kLongest = 1000;
+  if (!report.is_object()) return {};
+  const auto failure = report.find("first_failure");
+  if (failure != report.end() && failure->is_object()) {
+    const auto cause = text_of(*failure, "cause");
+    const auto rank = code_of(*failure, "rank");
+    if (cause.empty() || !rank) return {};
+    const auto host = text_of(*failure, "host");
+    const auto who = "rank " + std::to_string(*rank) + (host.empty() ? "" : " on " + host);
+    return printable(who + " " + cause, kLongest) + "\n";
+  }
+  for (const auto* key : {"start_failure", "reason"})
+    if (const auto words = text_of(report, key); !words.empty())
+      return printable(words, kLongest) + "\n";
+  return {};
+}
+
 std::string job_text(const JobRow& job, const Json& live, std::int64_t now_ms, std::size_t width) {
   std::string out = safe(job.id) + ": " + safe(job.state);
   const bool is_over_now = is_over(job.state);

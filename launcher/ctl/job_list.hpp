@@ -55,6 +55,8 @@ struct JobRow {
 [[nodiscard]] std::string jobs_json(const std::vector<JobRow>& jobs);
 [[nodiscard]] std::string jobs_table(const std::vector<JobRow>& jobs, std::int64_t now_ms,
                                      std::size_t width);
+/// Why a job failed, by its report; empty: it says nothing of that.
+[[nodiscard]] std::string failure_text(const nlohmann::json& report);
 /// What `status` prints: a few lines and the table of ranks. `live`: the agent's status, or null.
 [[nodiscard]] std::string job_text(const JobRow& job, const nlohmann::json& live,
                                    std::int64_t now_ms, std::size_t width);

@@ -98,6 +98,7 @@ int show_jobs(const Invocation& call) {
 
 int show_status(const Invocation& call, const JobRow& job) {
   std::string text;
+  std::string why;
   Json live;
   if (job.is_of_service) {
     const auto answer = ask_service(job.socket, {.target = job.at + "/v1/jobs/" + job.id});
@@ -105,6 +106,7 @@ int show_status(const Invocation& call, const JobRow& job) {
     if (answer->status != kHttpOk) return fail(*answer);
     const auto shown = parse_json(answer->body);
     if (shown.is_object() && shown.contains("live")) live = shown["live"];
+    if (shown.is_object() && shown.contains("report")) why = failure_text(shown["report"]);
     text = answer->body;
   } else {
     const auto answer = ask_agent(job.socket, R"({"do":"status"})");
@@ -118,7 +120,7 @@ int show_status(const Invocation& call, const JobRow& job) {
     text = to_line(shown);
   }
   if (call.wants_json()) return print_json(text);
-  return print(job_text(job, live, now_ms(), terminal_width()));
+  return print(job_text(job, live, now_ms(), terminal_width()) + why);
 }
 
 int show_status(const Invocation& call, const LaunchState& launch) {

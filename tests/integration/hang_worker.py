@@ -1,7 +1,8 @@
 """A rank with heartbeats of Python: hang_worker.py STEPS MILLISECONDS [WHAT=RANK@STEP] [ddp] [any=TOKEN]. With ddp the ranks train a
 model of torch's DistributedDataParallel, and meet in its backward. WHAT: sleep (in Python), spin (in the C library of SPIN_LIBRARY,
 holding the interpreter's lock), stop (SIGSTOP to itself), skip (waits for something else, while the others meet), section (sleeps in one of
-1 s), save (one of 10 min takes 8 s), free (hangs in a section without a time-out), retry (sends heartbeats of this step for ever). ONLY_RANK: no other one sends heartbeats."""
+1 s), save (one of 10 min takes 8 s), free (hangs in a section without a time-out), retry (sends heartbeats of this step for ever). ONLY_RANK: no other one sends heartbeats.
+HEARTBEAT_AT_END: that of a step is sent at its end."""
 import ctypes, os, signal, sys, threading, time
 
 sys.path.insert(0, os.environ["ACC_HEARTBEAT_FOLDER"])
@@ -48,7 +49,7 @@ if "ddp" in words:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 
 for step in range(steps):
-    if os.environ.get("ONLY_RANK", str(rank)) == str(rank):
+    if os.environ.get("ONLY_RANK", str(rank)) == str(rank) and "HEARTBEAT_AT_END" not in os.environ:
         acc_heartbeat.heartbeat(step)
     for what, hang in (("sleep", sleep_for_ever), ("spin", spin_in_c), ("stop", stop_itself), ("skip", forget_the_collective)):
         if is_due(what, step):
@@ -69,5 +70,7 @@ for step in range(steps):
         optimizer.zero_grad()
         model(torch.randn(8, 64)).square().mean().backward()
         optimizer.step()
+    if "HEARTBEAT_AT_END" in os.environ:
+        acc_heartbeat.heartbeat(step)
 acc_heartbeat.checkpoint(steps)
 print(f"rank {rank} done", flush=True)

@@ -517,6 +517,7 @@ class Real(CtlTest):
         job = self.ps()[0]
         self.assertEqual((job["name"], job["state"], job["exit_code"]), ("hello", "failed", 3))
         self.assertIn("failed, exit code 3", self.ctl("status", "hello")[0])
+        self.assertRegex(self.ctl("status", "hello")[0], r"\nrank 0 on \S+ exited with code 3\n")
         self.assertTrue(self.ctl("logs", "--stdout", "hello")[0].endswith("out\n"))
         self.ctl("rm", "hello")
         self.ctl("status", "hello", code=3)

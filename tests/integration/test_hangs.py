@@ -14,6 +14,23 @@ COMPILER = shutil.which("cc") or shutil.which("gcc")
 GDB = shutil.which("gdb") or shutil.which("eu-stack")
 
 
+# Ranks that wait for each other in each step, in code of their own; those of FINISHED have no more data after step 20.
+UNEVEN = """import os, sys, time
+sys.path.insert(0, os.environ["ACC_HEARTBEAT_FOLDER"])
+import acc_heartbeat
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+folder = os.path.dirname(__file__)
+def wait_for_all(step):
+    open(f"{folder}/{step}-{rank}", "w").close()
+    while not all(os.path.exists(f"{folder}/{step}-{one}") for one in range(size)): time.sleep(0.01)
+for step in range(100000):
+    if step == 20 and str(rank) in os.environ["FINISHED"]: break
+    wait_for_all(step)
+    acc_heartbeat.heartbeat(step)
+    time.sleep(0.02)
+"""
+
+
 class HangTest(JobTest):
     def run_job(self, workers, words, code, flags="", program=None, timeout="4", env=None, deadline=90):
         """`timeout`: longer than a busy machine holds up a rank that is well, or it is named."""
@@ -115,7 +132,7 @@ class OneSaves(HangTest):
     def test_those_that_waited_were_named_and_not_the_one_that_sent_heartbeats_of_one_step(self):
         # Looks are a second apart: of 2 s it would be half by chance.
         job = self.run_job(3, "1000000 5 retry=1@10", HANG, timeout="4")
-        self.assert_culprit(job, 1, None, "hung: sends heartbeats, but lags at step 10")
+        self.assert_culprit(job, 1, None, "hung: sends heartbeats, but only of step 10")
         self.assertIn("ranks 0,2 wait for it", job.stderr)
 
 
@@ -134,6 +151,18 @@ class Python(HangTest):
         path = os.path.join(self.enterContext(tempfile.TemporaryDirectory(prefix="acc-hang-")), "train.py")
         write(path, begin + script)
         return self.run_job(workers, "", code, program=[shutil.which("python3"), path], env={"ACC_HEARTBEAT_FOLDER": os.path.abspath(MODULE)}, flags=flags)
+
+    def test_one_that_had_finished_was_told_nowhere_but_those_that_waited_for_it(self):
+        path = os.path.join(self.enterContext(tempfile.TemporaryDirectory(prefix="acc-hang-")), "train.py")
+        write(path, UNEVEN)
+        job = self.run_job(3, "", HANG, program=[shutil.which("python3"), path], flags="--events events",
+                           env={"ACC_HEARTBEAT_FOLDER": os.path.abspath(MODULE), "FINISHED": "1"})
+        said = r"hung: may wait for rank 1, which had finished \(exit code 0\) \S+ s before: no heartbeat for \S+ s after step 19, at .*; likewise rank 2"
+        self.assertRegex(job.stderr, rf"rank 0 \(pid \d+\) {said}, ")
+        self.assertRegex(self.report(job)["first_failure"]["cause"], f"^{said}$")
+        failure = next(e for e in map(json.loads, read(os.path.join(job.folder, "events")).splitlines()) if e["event"] == "failure")
+        self.assertRegex(failure["cause"], f"^{said}$")
+        self.assertRegex(read(failure["stacks"]), r"\nrank 1 had finished \(exit code 0\) \S+ s before\n")
 
     def test_heartbeats_of_what_a_rank_forked_hid_its_hang(self):
         job = self.run_script("""
@@ -223,7 +252,10 @@ class Ddp(HangTest):
         self.named("section=1@20", "sleep_for_ever", "hung in section 'evaluation', which may take 1 s")
 
     def test_one_that_sends_heartbeats_of_one_step_is_named(self):
-        self.named("retry=1@20", None, "hung: sends heartbeats, but lags at step 20")
+        self.named("retry=1@20", None, "hung: sends heartbeats, but only of step 20")
+
+    def test_one_that_sends_heartbeats_inside_the_step_at_whose_end_the_others_send_theirs_was_not_named(self):
+        self.named("retry=1@20", "try_again", "hung: sends heartbeats, but only of step 20", {"HEARTBEAT_AT_END": "1"})
 
     def test_one_that_is_stopped_is_named(self):
         text = self.named("stop=0@20", None, "it was stopped by a signal (state T)")
@@ -575,6 +607,21 @@ class SeveralNodes(HangTest):
         for job in self.named_by_both("sleep=3@20 only=0@0"):
             self.assertIn("hung: no heartbeat in this attempt", job.stderr)
             self.assertIn("ranks 0-2 wait; ranks 1,2 sent no heartbeat in this attempt", job.stderr)
+
+    def test_ranks_of_another_node_that_had_finished_were_told_nowhere(self):
+        path = os.path.join(self.enterContext(tempfile.TemporaryDirectory(prefix="acc-hang-")), "train.py")
+        write(path, UNEVEN)
+        flags = (f"--num_machines 2 --num_processes 4 --main_process_ip 127.0.0.1 --main_process_port {free_port()} --hang_timeout 4 "
+                 "--first_step_timeout 60 --grace 2 --dead_after 20 --lease 40 --no_python")
+        token = own_token("finished")
+        jobs = [self.job(f"{flags} --machine_rank {rank} --node_name n{rank} --report report.json", "", program=[shutil.which("python3"), path],
+                         token=token, env={"ACC_HEARTBEAT_FOLDER": os.path.abspath(MODULE), "FINISHED": "2,3"}) for rank in (0, 1)]
+        for job in jobs:
+            self.assertEqual(job.wait(120), HANG, job.stderr)
+            failure = self.report(job)["first_failure"]
+            self.assertEqual(failure["rank"], 0, job.stderr)
+            self.assertRegex(failure["cause"], r"^hung: may wait for ranks 2,3, which had finished \(exit code 0\), the last of them \S+ s before: no heartbeat ")
+        self.assertIn("\nranks 2,3 had finished (exit code 0), the last of them ", read(self.report(jobs[0])["first_failure"]["stacks"]))
 
     def named_by_both(self, words):
         port = free_port()

@@ -297,6 +297,11 @@ TEST_CASE("a script that doesn't find torch is told which Python ran it", "[agen
   CHECK(hint("/usr/local/bin/python3") ==
         "/usr/local/bin/python3 has no module 'torch': install it there, or run the script with "
         "another Python (PYTHON_EXEC names it)");
+  failure.tail = "ModuleNotFoundError: No module named 'acc_heartbeat'\n";
+  CHECK(hint("/usr/bin/python3") ==
+        "/usr/bin/python3 has no module 'acc_heartbeat': it is a file of acc-launch, "
+        "share/acc/python/acc_heartbeat.py beside its folder bin. With acc-launch in /usr/bin: "
+        "PYTHONPATH=/usr/share/acc/python (with --hosts: --env PYTHONPATH=/usr/share/acc/python)");
   failure.tail = "ModuleNotFoundError: No module named 'yaml.nodes'; 'yaml' is not a package";
   CHECK(hint("/opt/py/bin/python3.12").empty());  // a yaml there is
   failure.tail = "ModuleNotFoundError: No module named 'torch.distributed.foo'";

@@ -274,6 +274,13 @@ TEST_CASE("a rank that only sent heartbeats of its step was not named, but those
       {"it is behind, and it alone is silent in a call of ours", true, 40, {}, true},
       {"it goes on", false, 41, {}, {}, false, silent},
       {"it is ahead", true, 42, {}, {}, false, silent},
+      {"it tries again in the step after the heartbeats of the others", true, 42, false, true},
+      {"it is a step ahead, and goes on", false, 42, false, true, false, silent},
+      {"it is a step ahead, and waits there", true, 42, true, true, false, silent},
+      {"it is a step ahead, somewhere", true, 42, {}, true, false, silent},
+      {"it is a step ahead, and nobody is known to wait", true, 42, false, {}, false, silent},
+      {"it is two steps ahead", true, 43, false, true, false, silent},
+      {"it is a step ahead, and another one goes on", true, 42, false, true, true, {0, 2}},
       {"another one goes on, so that nobody waits for all", true, 41, {}, {}, true, {0, 2}},
       {"it waits, and a thread of it sends them", true, 41, true, {}, false, silent},
       {"those that are silent don't wait", true, 40, {}, false, false, silent},
@@ -291,6 +298,25 @@ TEST_CASE("a rank that only sent heartbeats of its step was not named, but those
     all[3].step = 50;
   }
   CHECK(find_culprits(all).which == row.culprits);
+}
+
+TEST_CASE("a rank that sent heartbeats of one step, and wasn't named, was not told", "[agent][evidence]") {
+  auto all = ranks(4);
+  all[1].is_silent = false;
+  all[1].is_stuck = true;
+  all[1].step = 42;
+  const auto found = find_culprits(all);
+  CHECK(repeating_words(all, found) == "rank 1 sends heartbeats, but only of step 42");
+  CHECK(behind_lines(all).back() == repeating_words(all, found));
+  all[1].waits_for_others = true;
+  CHECK(repeating_words(all, found).empty());
+  all[1].waits_for_others.reset();
+  all[2] = all[1];
+  all[2].rank = Rank{2};
+  CHECK(repeating_words(all, find_culprits(all)) ==
+        "ranks 1,2 send heartbeats, but of one step each");
+  all[1].step = all[2].step = 40;  // both are named
+  CHECK(repeating_words(all, find_culprits(all)).empty());
 }
 
 namespace {
@@ -459,6 +485,7 @@ TEST_CASE("what was found survives the way between processes", "[agent][evidence
     one.summary = summary;
     node.ranks.push_back(one);
   }
+  node.finished = {{Rank{5}, 12s}};
   node.ranks[0].python = {{"Current thread", {{"f", "a.py:1"}, {"g", ""}}}, {"Thread 2", {}}};
   node.ranks[0].notes = {"a note"};
   node.ranks[1].beat = heartbeat::Beat{};
@@ -468,6 +495,7 @@ TEST_CASE("what was found survives the way between processes", "[agent][evidence
   REQUIRE(again.has_value());
   CHECK(again->node == "a");
   CHECK(again->tools == node.tools);
+  CHECK(again->finished == node.finished);
   REQUIRE(again->ranks.size() == 3);
   for (std::size_t i = 0; i < 3; ++i) CHECK(again->ranks[i].summary == all[i]);
   CHECK(again->ranks[0].python == node.ranks[0].python);
@@ -669,6 +697,25 @@ TEST_CASE("stacks without native ones name the package to install, and the nodes
   CHECK(stacks_text(facts, {}).find("elfutils)\n") != std::string::npos);
   const auto of_nodes = text_of_nodes({}, {{"a", {}, {}, true}, {"b", {}, {}}, {"c", {}, {}, true}});
   CHECK(of_nodes.find("no native stacks of node a, c: ") != std::string::npos);
+}
+
+TEST_CASE("ranks that had finished, of all nodes, were missing in the stacks", "[agent][evidence]") {
+  CHECK(finished_words({}).empty());
+  CHECK(finished_words({{Rank{1}, 12s}}) == "rank 1 had finished (exit code 0) 12 s before");
+  Request request;
+  request.facts.finished = {{Rank{1}, 12s}};
+  CHECK(decode_request(encode(request))->facts.finished == request.facts.finished);
+  NodeEvidence a{"a", {}, {}}, b{"b", {}, {}};
+  a.finished = {{Rank{1}, 12s}};
+  b.finished = {{Rank{2}, 5min}};
+  CHECK(text_of_nodes({}, {a, b}).find(
+            "\nranks 1,2 had finished (exit code 0), the last of them 12 s before\n") !=
+        std::string::npos);
+  CHECK(decode_node(R"({"node": "a", "tools": [], "ranks": []})")->finished.empty());  // an older one
+  for (const auto* finished : {"[1]", "[[1]]", R"([["x", 1]])"})
+    CHECK_FALSE(decode_node(std::string{R"({"node": "a", "tools": [], "ranks": [], "finished": )"} +
+                            finished + "}")
+                    .has_value());
 }
 
 TEST_CASE("why stacks are collected survives the way to other nodes", "[agent][evidence]") {

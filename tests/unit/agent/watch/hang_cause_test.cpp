@@ -134,10 +134,25 @@ TEST_CASE("a rank that lags though it sends heartbeats is blamed with its step",
   CHECK(on_b.is_here);
   CHECK(on_b.worker == LocalRank{1});
   CHECK(on_b.text ==
-        "hung: sends heartbeats, but lags at step 41, at fetch (data.py:7); ranks 0-2 wait for it");
+        "hung: sends heartbeats, but only of step 41, at fetch (data.py:7); ranks 0-2 wait for it");
   const auto on_a = cause_of_hang(both_silent(), kOnA, {a, b});
   CHECK_FALSE(on_a.is_here);
-  CHECK(on_a.text.starts_with("hung: waits for rank 3 on b, which hung: sends heartbeats, but lags "));
+  CHECK(on_a.text.starts_with("hung: waits for rank 3 on b, which hung: sends heartbeats, but only "));
+}
+
+TEST_CASE("a rank that tries again in the step after the others' heartbeats was told nowhere",
+          "[agent][watch]") {
+  auto node = node_of("a", 0);
+  node.ranks[1].summary.is_silent = false;
+  node.ranks[1].summary.is_stuck = true;
+  node.ranks[1].summary.step = 42;
+  const std::vector<SilentRank> silent{{LocalRank{0}, 12s, 10s, false, {}}};
+  CHECK(cause_of_hang(silent, kOnA, {node}).text ==
+        "hung: no heartbeat for 12 s after step 41; rank 1 sends heartbeats, but only of step 42");
+  node.ranks[0].summary.waits_for_others = true;
+  node.ranks[1].summary.waits_for_others = false;
+  CHECK(cause_of_hang(silent, kOnA, {node}).text ==
+        "hung: sends heartbeats, but only of step 42; rank 0 waits for it");
 }
 
 TEST_CASE("a rank that sends no heartbeats is blamed as such, also by its node, which has no silent one",
@@ -176,4 +191,46 @@ TEST_CASE("a section that is over its limit on another node is no silence of hea
   const auto on_a = cause_of_hang(both_silent(), kOnA, {a, b});
   CHECK(on_a.text ==
         "hung: waits for rank 2 on b, which hung in a section, for longer than that may take");
+}
+
+TEST_CASE("a rank that had finished, for which the others waited, was told nowhere", "[agent][watch]") {
+  auto node = node_of("a", 0);
+  node.finished = {{Rank{2}, 15s}};
+  const auto text = [&] { return cause_of_hang(both_silent(), kOnA, {node}).text; };
+  const std::string awaited =
+      "hung: may wait for rank 2, which had finished (exit code 0) 15 s before: no heartbeat for 12 s "
+      "after step 41";
+  CHECK(text() == awaited + "; likewise rank 1");
+  SECTION("of another node") {
+    NodeEvidence b{"b", {}, {}};
+    b.finished.swap(node.finished);
+    const auto cause = cause_of_hang(both_silent(), kOnA, {node, b});
+    CHECK(cause.is_here);
+    CHECK(cause.text == awaited + "; likewise rank 1");
+  }
+  SECTION("also where waits of the program's own look like work, or one alone waits") {
+    for (auto& rank : node.ranks) rank.summary.waits_for_others = false;
+    CHECK(text() == awaited + "; likewise rank 1");
+    node.ranks.pop_back();
+    node.ranks[0].summary.waits_for_others = true;
+    CHECK(text() == awaited);
+  }
+  const std::string beside = "; rank 2 had finished (exit code 0) 15 s before";
+  SECTION("one that is known not to wait isn't said to") {
+    node.ranks[0].summary.waits_for_others = true;
+    node.ranks[1].summary.waits_for_others = false;
+    CHECK(text() == "hung: no heartbeat for 11 s after step 41; rank 0 waits for it" + beside);
+    node.ranks.pop_back();
+    node.ranks[0].summary.waits_for_others = false;
+    CHECK(text() == "hung: no heartbeat for 12 s after step 41" + beside);
+    node.ranks[0].summary.state = 'T';
+    node.ranks[0].summary.waits_for_others = true;
+    CHECK_THAT(text(), Catch::Matchers::EndsWith("(state T)" + beside));
+  }
+  SECTION("ranks that went on for long without it don't wait for it") {
+    node.finished = {{Rank{2}, 3h}};
+    CHECK(text() ==
+          "hung: no heartbeat for 12 s after step 41; likewise rank 1: nothing tells them apart; "
+          "rank 2 had finished (exit code 0) 3 h 0 min before");
+  }
 }

@@ -197,6 +197,22 @@ TEST_CASE("nothing foreign reaches the terminal as it is", "[ctl]") {
   CHECK(shown.find('\x1b') == std::string::npos);
 }
 
+TEST_CASE("status of a job that had failed said its code, and not why", "[ctl]") {
+  using nlohmann::json;
+  const json failure{{"rank", 1}, {"host", "a"}, {"cause", "hung: no heartbeat for 6 s\x1b[2J"}};
+  const auto text = failure_text(json{{"first_failure", failure}});
+  CHECK(text.starts_with("rank 1 on a hung: no heartbeat for 6 s"));
+  CHECK(text.find('\x1b') == std::string::npos);
+  CHECK(text.back() == '\n');
+  CHECK(failure_text(json{{"first_failure", nullptr}, {"start_failure", "cannot start './x'"}}) ==
+        "cannot start './x'\n");
+  CHECK(failure_text(json{{"first_failure", nullptr}, {"reason", "node b is lost"}}) ==
+        "node b is lost\n");
+  for (const auto* other : {"null", "[]", "{}", R"({"first_failure": 1})", R"({"first_failure": {}})",
+                            R"({"first_failure": {"rank": "x", "cause": 2}})"})
+    CHECK(failure_text(json::parse(other)).empty());
+}
+
 TEST_CASE("spans and sizes are told in words", "[ctl]") {
   CHECK(span_words(-5) == "0 s");
   CHECK(span_words(0.4) == "0 s");
