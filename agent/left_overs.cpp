@@ -1,5 +1,6 @@
 #include "agent/left_overs.hpp"
 
+#include "agent/signal_targets.hpp"
 #include "agent/small_file.hpp"
 #include "common/text.hpp"
 
@@ -112,8 +113,10 @@ void LeftOvers::visit(const Containment::Member& member) {
 
 void LeftOvers::ask(const Containment::Member& member) {
   const pid_t pid = member.pid;
-  // Members of a living worker's group have got their signal with the group.
+  // The group of a living worker had its signal with the worker.
   if (hooks_.is_worker(pid) || hooks_.is_worker(::getpgid(pid))) return;
+  // It works for a program that still lives, which may be saving; later it is an orphan, so ours.
+  if (!member.is_child && is_helper(pid)) return;
   if (!asked_.insert(pid).second) return;
   if (member.is_child) {
     ::kill(pid, SIGTERM);

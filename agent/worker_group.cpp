@@ -4,6 +4,7 @@
 #include "agent/cpu_limit.hpp"
 #include "agent/pmi_server.hpp"
 #include "agent/process_stat.hpp"
+#include "agent/signal_targets.hpp"
 #include "common/log.hpp"
 #include "common/poll_now.hpp"
 
@@ -55,6 +56,7 @@ void WorkerGroup::start(Launch launch) {
   ++epoch_;
   left_.close();
   signals_.clear();
+  spared_.clear();
   exited_.clear();
   traced_.clear();
   records_.assign(launch.ranks.count, {});
@@ -283,9 +285,10 @@ void WorkerGroup::take_exit(std::size_t index) {
   auto& record = records_[index];
   int status = 0;
   rusage usage{};
-  if (const auto seen = look_at(record.pid, WEXITED);
-      seen.si_code == CLD_KILLED || seen.si_code == CLD_DUMPED)
+  const auto seen = look_at(record.pid, WEXITED);
+  if (seen.si_code == CLD_KILLED || seen.si_code == CLD_DUMPED)
     record.cpu_limit = reached_cpu_limit(record.pid, seen.si_status);
+  if (seen.si_pid == record.pid) end_helpers(record.pid);
   const pid_t reaped = ::wait4(record.pid, &status, WNOHANG, &usage);
   if (reaped == 0) {
     const bool is_dead = pidfds_[index] && is_ready(pidfds_[index]->native_handle(), POLLIN);
@@ -328,24 +331,34 @@ void WorkerGroup::await_tracer(std::size_t index) {
 }
 
 void WorkerGroup::signal(int signo) {
-  PendingSignal pending{signo, {}, 0};
+  PendingSignal pending{signo, {}, {}, 0};
+  if (spares_helpers(signo)) pending.orphans = orphans_in_groups();
   pending.pids.reserve(living_.size());
   for (const auto& [pid, index] : living_) pending.pids.push_back(pid);
   signals_.push_back(std::move(pending));
   if (signals_.size() == 1) signal_some();  // else it follows the one before, in order
 }
 
+// A process whose parent has exited is our child, and may still be in the group of a worker.
+std::unordered_map<pid_t, std::vector<pid_t>> WorkerGroup::orphans_in_groups() const {
+  std::unordered_map<pid_t, std::vector<pid_t>> orphans;
+  for (const pid_t pid : children_of_this_process()) {
+    if (living_.contains(pid)) continue;
+    if (const pid_t group = ::getpgid(pid); living_.contains(group)) orphans[group].push_back(pid);
+  }
+  return orphans;
+}
+
 void WorkerGroup::signal_some() {
-  constexpr std::size_t kLookAtClock = 64;
   const auto end = steady_clock::now() + kSlice;
-  for (std::size_t i = 1; !signals_.empty(); ++i) {
+  while (!signals_.empty()) {
     auto& pending = signals_.front();
     if (pending.next == pending.pids.size()) {
       signals_.pop_front();
       continue;
     }
-    signal_one(pending.pids[pending.next++], pending.signo);
-    if (i % kLookAtClock == 0 && steady_clock::now() >= end) {
+    signal_one(pending.pids[pending.next++], pending);
+    if (steady_clock::now() >= end) {
       return asio::post(io_, [this, epoch = epoch_] {
         if (epoch == epoch_) signal_some();
       });
@@ -353,10 +366,11 @@ void WorkerGroup::signal_some() {
   }
 }
 
-void WorkerGroup::signal_one(pid_t pid, int signo) {
+void WorkerGroup::signal_one(pid_t pid, const PendingSignal& signal) {
   const auto living = living_.find(pid);
   if (living == living_.end()) return;  // since the signal came
   auto& record = records_[living->second];
+  const int signo = signal.signo;
   const bool ends = signo == SIGTERM || signo == SIGINT || signo == SIGQUIT || signo == SIGHUP ||
                     signo == SIGKILL;
   // One that is dead and traced, so that it can't be reaped yet, died by itself, too.
@@ -369,8 +383,34 @@ void WorkerGroup::signal_one(pid_t pid, int signo) {
     record.asked_to_end = seen.si_pid != pid || stopped;  // else it died by itself
   }
   // The leader is not reaped yet, so the number of its group can't have been given to others.
-  ::killpg(pid, signo);
+  if (!spares_helpers(signo) || !signal_programs(pid, signal)) ::killpg(pid, signo);
   if (ends) ::killpg(pid, SIGCONT);  // a stopped process reacts to nothing but SIGKILL
+}
+
+// @return false: they can't be told from the helpers
+bool WorkerGroup::signal_programs(pid_t worker, const PendingSignal& signal) {
+  const auto orphans = signal.orphans.find(worker);
+  const auto processes = processes_of_worker(
+      worker, orphans != signal.orphans.end() ? orphans->second : std::vector<pid_t>{});
+  if (!processes) return false;
+  auto targets = signal_targets(*processes);
+  for (const pid_t pid : targets.programs) {
+    if (::getpgid(pid) == worker) ::kill(pid, signal.signo);
+  }
+  if (signal.signo == SIGTERM || signal.signo == SIGHUP)
+    spared_[worker] = std::move(targets.helpers);
+  return true;
+}
+
+// Of a worker that was asked to end, has ended and isn't reaped yet. They had no signal with it.
+// One whose own program lives on, below a shell that was the worker, is left to that.
+void WorkerGroup::end_helpers(pid_t worker) {
+  const auto spared = spared_.extract(worker);
+  if (spared.empty()) return;
+  for (const pid_t pid : spared.mapped()) {
+    if (::getpgid(pid) == worker && read_process_stat(pid).parent == ::getpid())
+      ::kill(pid, SIGTERM);
+  }
 }
 
 void WorkerGroup::abort(Rank rank, int code) {

@@ -32,12 +32,12 @@ struct WorkerRecord {
   Instant started{};                 ///< it was let go to exec
   Instant ended{};
   std::uint64_t peak_rss_bytes = 0;
-  bool asked_to_end = false;  ///< we had signalled it before it ended: not to blame
-  bool was_stopped = false;   ///< found in state T when it was asked to end
+  bool asked_to_end = false;     ///< we had signalled it before it ended: not to blame
+  bool was_stopped = false;      ///< found in state T when it was asked to end
   bool was_held_dead = false;    ///< it was dead, and couldn't be reaped
   bool is_traced_death = false;  ///< … for a while, as its tracer had to take its status first
-  std::optional<SpawnFailure> exec_failure{};  ///< it never ran the program
-  std::optional<int> abort_code{};             ///< of MPI_Abort
+  std::optional<SpawnFailure> exec_failure{};       ///< it never ran the program
+  std::optional<int> abort_code{};                  ///< of MPI_Abort
   std::optional<std::chrono::seconds> cpu_limit{};  ///< of processor time, if its end is due to it
   [[nodiscard]] bool is_living() const { return pid != 0 && !status; }
 };
@@ -73,8 +73,9 @@ class WorkerGroup {
   /// Gives up a start: on_started will not be called, what was made is the caller's to kill.
   void cancel_start();
 
-  /// To each living worker's process group, in slices. SIGTERM is followed by SIGCONT, so that a
-  /// stopped worker can handle it.
+  /// To each living worker and the programs that it started in its process group; to the whole
+  /// group where helpers aren't spared (spares_helpers). In slices. SIGTERM is followed by SIGCONT,
+  /// so that a stopped worker can handle it.
   void signal(int signo);
   /// Kills a worker that asked for it (MPI_Abort); it counts as exited with `code`.
   void abort(Rank rank, int code);
@@ -91,6 +92,7 @@ class WorkerGroup {
   struct PendingSignal {
     int signo;
     std::vector<pid_t> pids;
+    std::unordered_map<pid_t, std::vector<pid_t>> orphans;  ///< by the worker whose group has them
     std::size_t next = 0;
   };
 
@@ -115,7 +117,10 @@ class WorkerGroup {
   void take_exit(std::size_t index);
   void await_tracer(std::size_t index);
   void signal_some();
-  void signal_one(pid_t pid, int signo);
+  void signal_one(pid_t pid, const PendingSignal& signal);
+  bool signal_programs(pid_t worker, const PendingSignal& signal);
+  void end_helpers(pid_t worker);
+  [[nodiscard]] std::unordered_map<pid_t, std::vector<pid_t>> orphans_in_groups() const;
 
   boost::asio::io_context& io_;  // all three outlive the group: the agent owns them
   Containment& containment_;
@@ -132,6 +137,7 @@ class WorkerGroup {
   std::vector<std::unique_ptr<Descriptor>> pidfds_;
   std::unordered_map<pid_t, std::size_t> living_;
   std::deque<PendingSignal> signals_;
+  std::unordered_map<pid_t, std::vector<pid_t>> spared_;  ///< helpers of workers asked to end
   std::vector<std::size_t> traced_;  ///< dead, and their tracers haven't taken their status
   boost::asio::steady_timer trace_timer_;
 };

@@ -116,7 +116,6 @@ class Reader {
   }
 
   void complain_unknown(const std::string& word) {
-    line_.unknown.push_back(line_.complaints.size());
     const auto name = word.substr(0, word.find('='));
     std::string what = "unrecognized arguments: " + printable(word);
     constexpr std::size_t kEnoughAdvice =
@@ -125,6 +124,7 @@ class Reader {
     const auto* habit = habit_of(name);
     const auto meant =
         habit != nullptr ? Spellings::Meant{find_key(habit->key), {}} : spellings_.meant_by(name);
+    if (habit != nullptr && habit->key.empty()) line_.foreign.push_back(line_.complaints.size());
     const auto advice = habit != nullptr ? std::string{habit->hint} : meant.advice;
     if (!advice.empty()) what += " (" + advice + ")";
     complain(std::move(what));

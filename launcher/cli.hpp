@@ -26,8 +26,9 @@ struct CommandLine {
   std::optional<std::string> secret_path;  ///< --make_secret: "", or the file that is named
   std::vector<std::string> env;            ///< --env, each time it was given
   Complaints complaints;                   ///< of usage
-  std::vector<std::size_t> unknown;        ///< those of them about flags that nobody knows
-  std::vector<Key> rejected;               ///< given, but with a bad value or misspelled
+  std::vector<std::size_t>
+      foreign;  ///< those of them about another launcher's flags that no setting of ours answers to
+  std::vector<Key> rejected;  ///< given, but with a bad value or misspelled
   /// false: behind a flag that nobody knows, `script` may be that flag's value.
   bool script_is_certain = true;
 

@@ -70,6 +70,8 @@ constexpr Habit kHabits[] = {
 
 constexpr std::pair<std::string_view, std::string_view> kCommands[] = {
     {"launch", "acc-launch is `accelerate launch` already: leave the word out"},
+    {"accelerate", "acc-launch takes the place of `accelerate launch`: leave both words out"},
+    {"torchrun", "acc-launch takes its place, with the same flags: leave the word out"},
     {"config",
      "the program for it is acc-config; files of `accelerate config` work as they are, and "
      "acc-launch --print_config shows what counts"},

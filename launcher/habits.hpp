@@ -16,7 +16,8 @@ struct Habit {
 /// By the word as typed, without a value: "--use_env", "-np". nullptr: nobody's habit that we know.
 [[nodiscard]] const Habit* habit_of(std::string_view word);
 
-/// For a "script" that is a command of `accelerate`: "launch", "config" … Empty for other words.
+/// For a "script" that is a command of `accelerate`, as "launch", or another launcher. Empty for
+/// other words.
 [[nodiscard]] std::string_view command_hint(std::string_view word);
 
 }  // namespace acc::launcher

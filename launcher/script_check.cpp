@@ -27,8 +27,26 @@ std::string instead_of(const JobSpec& spec) {
          " (further arguments of that one: script_args in the file)";
 }
 
+/// "python", "/usr/bin/python3.11"
+bool is_interpreter(std::string_view script) {
+  const auto name = script.substr(script.rfind('/') + 1);
+  constexpr std::string_view kPython = "python";
+  return name.starts_with(kPython) &&
+         name.find_first_not_of("0123456789.", kPython.size()) == std::string_view::npos;
+}
+
+/// A program and its arguments, "train.py --lr 3", in one word.
+bool is_quoted_line(const std::string& script) {
+  const auto first = script.substr(0, script.find(' '));
+  return first != script && (first.ends_with(".py") || ::access(first.c_str(), F_OK) == 0);
+}
+
 /// What a missing script is, where that can be seen.
 std::string kind_of_missing(const std::string& script) {
+  if (is_interpreter(script))
+    return " (acc-launch starts Python by itself: leave the interpreter out)";
+  if (is_quoted_line(script))
+    return " (quotes made one word of the program and its arguments: leave the quotes out)";
   constexpr std::string_view kDashes[] = {"\u2010", "\u2011", "\u2012", "\u2013",
                                           "\u2014", "\u2015", "\u2212"};
   for (const auto dash : kDashes)
@@ -72,7 +90,8 @@ agent::ScriptProblem check_script_file(const JobSpec& spec, const Environment& e
     const bool found = ::access(spec.script.c_str(), F_OK) == 0;
     const int reason = on_path || found ? ENOENT : errno;  // EACCES: a folder on the way is closed
     const bool word = !on_path && !found && spec.script.find('/') == std::string::npos;
-    const bool is_program = word && !find_program(spec.script, environment).empty();
+    const bool is_program =
+        word && !is_interpreter(spec.script) && !find_program(spec.script, environment).empty();
     const auto hint = is_program ? " (a program on PATH? add --no_python)"
                       : on_path && found
                           ? " (programs without a slash are looked for on PATH: for the one in "

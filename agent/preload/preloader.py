@@ -265,14 +265,32 @@ def statements(nodes):
                 yield inner
 
 
-def script_path(arguments):
+def path_finder():
+    return sys.modules["_frozen_importlib_external"].PathFinder
+
+
+def program_words():
+    words = sys.argv[:1] if sys.argv[:1] != ["-m"] else original_arguments()
+    return [w for w in words if w != "-u"]
+
+
+def first_places(words):
+    """What the interpreter will put before sys.path: the folder of the script, or for -m the working directory. -P and -I: nothing."""
+    if not words or sys.flags.isolated or getattr(sys.flags, "safe_path", False):
+        return []
+    if words[0] == "-m":
+        return [os.getcwd()]
+    path = os.path.realpath(words[0])
+    return [path if os.path.isdir(path) else os.path.dirname(path)]
+
+
+def script_path(words, places):
     """The source of the program that the command line names; None: it can't be found without running code."""
-    words = [a for a in arguments if a != "-u"]
     if words[:1] != ["-m"]:
         path = words[0]
         return os.path.join(path, "__main__.py") if os.path.isdir(path) else path
     parts = words[1].split(".")
-    for base in [os.getcwd()] + sys.path:
+    for base in places + sys.path:
         whole = os.path.join(base, *parts)
         for path in (whole + ".py", os.path.join(whole, "__main__.py")):
             if os.path.isfile(path):
@@ -280,9 +298,8 @@ def script_path(arguments):
     return None
 
 
-def imports_of(path):
+def imports_of(path, places):
     """Modules of installed packages that the source imports at its top level, in its order."""
-    from importlib.machinery import PathFinder
     only_ast = 0x400  # ast.PyCF_ONLY_AST
     with open(path, "rb") as file:
         tree = compile(file.read(), path, "exec", only_ast, True)
@@ -297,12 +314,33 @@ def imports_of(path):
         else:
             continue
         for name in names:
-            spec = PathFinder.find_spec(name.partition(".")[0])
-            places = [spec.origin] if spec and spec.origin else list(spec.submodule_search_locations or []) if spec else []
-            installed = [p for p in places if p and ("site-packages" in p or "dist-packages" in p)]
+            spec = path_finder().find_spec(name.partition(".")[0], places + sys.path)
+            files = [spec.origin] if spec and spec.origin else list(spec.submodule_search_locations or []) if spec else []
+            installed = [p for p in files if p and ("site-packages" in p or "dist-packages" in p)]
             if installed and not os.path.realpath(installed[0]).startswith(folder + os.sep) and name not in found:
                 found.append(name)
     return found
+
+
+def hidden_modules(names, places):
+    """(name, file) of the loaded modules in whose place the program would import another one, which lies beside it."""
+    frozen = sys.modules["_frozen_importlib"]
+    for name in sorted(names):
+        is_built_in = frozen.BuiltinImporter.find_spec(name) or frozen.FrozenImporter.find_spec(name)
+        if is_built_in or not path_finder().find_spec(name, places):
+            continue
+        cold = path_finder().find_spec(name, places + sys.path)
+        warm = getattr(sys.modules.get(name), "__spec__", None)
+        files = [spec.origin or list(spec.submodule_search_locations or []) if spec else None for spec in (cold, warm)]
+        if files[0] != files[1] and not is_same_file(*files):
+            yield name, cold.origin or os.path.join(places[0], name)
+
+
+def is_same_file(one, other):
+    try:
+        return os.path.samefile(one, other)
+    except (OSError, TypeError):
+        return False
 
 
 class Imports:
@@ -314,6 +352,8 @@ class Imports:
         self.modules = [m.decode() for m in fields[2].split(b",") if m]
         self.own = {name for name in fields[3].split(b",") if name}
         self.changes = []
+        self.words = program_words()
+        self.places = first_places(self.words)
 
     def refuse(self, module, reason):
         self.control.send("unsafe", module, reason)
@@ -327,6 +367,7 @@ class Imports:
 
     def import_all(self):
         self.check = SelfCheck()
+        before, importers = set(sys.modules), dict(sys.path_importer_cache)
         if sys.gettrace() is not None or sys.getprofile() is not None:
             self.refuse("", "a tracer is active at the interpreter's start")
         if self.check.threads > 1:
@@ -346,6 +387,9 @@ class Imports:
                 self.control.send("importing", module)
                 self.load(module)
                 self.look(watch.culprit or module, watched)
+        self.look_beside_program({name.partition(".")[0] for name in set(sys.modules) - before} - before)
+        for place in set(self.places) - set(importers):
+            sys.path_importer_cache.pop(place, None)  # what it knows of the folder may be out of date in a worker
         os.environ._data = os.environb._data = real
         self.changes = [(n, watched.get(n)) for n in set(real) | set(watched) if real.get(n) != watched.get(n)]
         real.clear()
@@ -357,8 +401,8 @@ class Imports:
     def read_script(self):
         path = None
         try:
-            path = script_path(sys.argv[:1] if sys.argv[:1] != ["-m"] else original_arguments())
-            return imports_of(path) if path else []
+            path = script_path(self.words, self.places)
+            return imports_of(path, self.places) if path else []
         except (OSError, SyntaxError, ValueError, IndexError) as error:
             self.refuse("", "the imports of %s can't be read: %s" % (path, error))
 
@@ -372,6 +416,10 @@ class Imports:
             self.refuse(module, what)
         if os.getpid() != self.check.pid:
             os._exit(0)  # the import forked, and this is the copy: the other one is told by the check
+
+    def look_beside_program(self, names):
+        for name, file in hidden_modules(names, self.places):
+            self.refuse(name, "is another module for the program, which has %s beside it" % file)
 
     def look(self, module, watched):
         reason = self.check.reason()

@@ -48,7 +48,7 @@ class KnownFlags {
   }
 
   Result<ForeignLine> read() {
-    for (const auto place : line_.unknown)
+    for (const auto place : line_.foreign)
       done_.notes.push_back("left out: " + line_.complaints[place].what);
     for (const auto& option : line_.options) take(option);
     take_counts();
@@ -56,9 +56,6 @@ class KnownFlags {
     take_type();
     take_one_device();
     take_endpoint();
-    if (line_.script && !line_.script_is_certain)
-      done_.notes.push_back("is " + in_quotes(*line_.script, 60) +
-                            " the script, or a value of the flag that was left out?");
     if (line_.script) done_.command.push_back(*line_.script);
     for (const auto& word : line_.script_args) done_.command.push_back(word);
     if (!complaints_.empty()) return joined(complaints_);

@@ -60,7 +60,9 @@ constexpr OtherFlag kDeepspeed[] = {
     {"--enable_each_rank_log", 1, "log_dir", ""},
     {"--no_ssh", 0, "@no_ssh", ""},
     {"--no_local_rank", 0, "@no_local_rank", ""},
-    {"--force_multi", 0, "skip", ""},
+    {"--force_multi --no_ssh_check", 0, "skip", ""},
+    {"--ssh_port", 1, "", "here --ssh_options '-p PORT', beside --ssh"},
+    {"--venv_script", 1, "", "activate the environment before: workers inherit it"},
     {"--save_pid", 0, "", "acc-ctl ps lists jobs with their processes"},
     {"--bind_core_list", 1, "", "cores follow from the GPUs: numa_binding in the file"},
     {"--launcher_args", 1, "", "arguments of DeepSpeed's own launcher"},
@@ -71,8 +73,10 @@ constexpr OtherFlag kDeepspeed[] = {
 
 class OtherLine {
  public:
-  OtherLine(std::span<const OtherFlag> table, std::span<const std::string> words)
-      : table_{table}, words_{words} {}
+  /// @param complete  the launcher of which the table has all flags; empty: there are others
+  OtherLine(std::span<const OtherFlag> table, std::span<const std::string> words,
+            std::string_view complete = {})
+      : table_{table}, words_{words}, complete_{complete} {}
 
   OtherFlags read() {
     while (at_ < words_.size() && words_[at_].size() > 1 && words_[at_][0] == '-') {
@@ -101,6 +105,7 @@ class OtherLine {
     const auto found = std::ranges::find_if(
         table_, [&](const OtherFlag& flag) { return has_word(flag.words, name); });
     unknown_.clear();
+    if (found == table_.end() && !complete_.empty()) return refuse(name);
     if (found == table_.end()) return take_unknown(name, equals != std::string::npos);
     std::vector<std::string> values;
     if (equals != std::string::npos) values.push_back(word.substr(equals + 1));
@@ -141,6 +146,18 @@ class OtherLine {
     read_.line.notes.push_back("left out: " + what + (why.empty() ? "" : ": " + why));
   }
 
+  void refuse(const std::string& name) {
+    std::vector<std::string> spellings;
+    for (const auto& flag : table_)
+      std::ranges::move(split(flag.words, ' '), std::back_inserter(spellings));
+    const std::vector<std::string_view> known{spellings.begin(), spellings.end()};
+    const auto meant = nearest(name, known);
+    read_.complaints.push_back(
+        {Errc::bad_usage,
+         name + ": " + std::string{complete_} + " has no such flag" +
+             (meant.empty() ? "" : " (did you mean " + std::string{meant} + "?)")});
+  }
+
   void take_unknown(const std::string& name, bool has_value) {
     const auto* habit = launcher::habit_of(name);
     const auto hint =
@@ -154,6 +171,7 @@ class OtherLine {
 
   std::span<const OtherFlag> table_;
   std::span<const std::string> words_;
+  std::string_view complete_;
   std::size_t at_ = 0;
   std::string unknown_;  ///< the last flag, where nothing says whether it takes a value
   OtherFlags read_;
@@ -185,7 +203,7 @@ OtherFlags read_mpirun_flags(std::span<const std::string> words) {
 }
 
 OtherFlags read_deepspeed_flags(std::span<const std::string> words) {
-  return OtherLine{kDeepspeed, words}.read();
+  return OtherLine{kDeepspeed, words, "deepspeed"}.read();
 }
 
 const SpecialFlag* last_of(const OtherFlags& flags, std::string_view to) {

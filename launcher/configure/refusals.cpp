@@ -20,7 +20,7 @@ Complaints refusals(const launcher::CommandLine& line, const std::string& path,
                     const launcher::Map& keys) {
   Complaints complaints;
   for (std::size_t i = 0; i < line.complaints.size(); ++i)
-    if (std::ranges::find(line.unknown, i) == line.unknown.end())
+    if (std::ranges::find(line.foreign, i) == line.foreign.end())
       complaints.push_back(line.complaints[i]);
   std::optional<launcher::Config> config;
   if (!path.empty()) config = {path, keys, {}};

@@ -1,7 +1,7 @@
 """Signals, Ctrl-C, the terminal, and the stop of a job."""
-import contextlib, os, pty, select, signal, sys, time, unittest
+import contextlib, os, pty, select, shutil, signal, sys, tempfile, time, unittest
 
-from harness import ACC, FAKE, PATIENCE, SLACK, JobTest, children_of, main, read, state_of, until
+from harness import ACC, FAKE, PATIENCE, SLACK, JobTest, children_of, main, read, state_of, until, write
 
 
 def is_watched(launcher):
@@ -97,6 +97,78 @@ class Signals(JobTest):
         until(lambda: all(state_of(p) == "S" for p in pids), "workers to go on")
         job.process.terminate()
         self.assertEqual(job.wait(5), 143)
+
+
+# What a training script does at a signal, and a fork of it that helps, as a data loader does. It marks what it got.
+SAVES = """
+import multiprocessing, os, signal, subprocess, sys, time
+events = os.environ["FAKE_EVENTS"]
+def mark(word):
+    with open(events, "a") as file:
+        file.write(f"{word} {os.environ['RANK']} 0 {os.getpid()}\\n")
+def help():
+    if "dies" in sys.argv: signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    mark("helps")
+    time.sleep(600)
+def take(signo, frame):
+    mark("got_" + signal.Signals(signo).name)
+    if signo == signal.SIGUSR1: return
+    time.sleep(0.3)
+    mark("saved" if helper.is_alive() else "lost")
+    os._exit(0)
+for signo in (signal.SIGTERM, signal.SIGUSR1): signal.signal(signo, take)
+helper = multiprocessing.get_context("fork").Process(target=help)
+helper.start()
+mark("up")
+while True: time.sleep(0.05)
+"""
+
+
+class Helpers(JobTest):
+    """Processes that a worker forks to help itself."""
+
+    def training(self, flags, *words, wrapper=None):
+        folder = tempfile.mkdtemp(prefix="acc-test-")
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        script = os.path.join(folder, "train.py")
+        write(script, SAVES)
+        program = [script]
+        if wrapper:
+            program = ["--no_python", os.path.join(folder, "run.sh")]
+            write(program[1], f"#!/bin/sh\n{wrapper.format(python=sys.executable, script=script)}\n", 0o755)
+        job = self.job(flags, list(words), program=program, env={"PYTHON_EXEC": sys.executable})
+        job.wait_events("up", 1)
+        job.wait_events("helps", 1)
+        return job
+
+    def test_a_data_loader_died_of_the_sigterm_at_which_the_worker_was_to_save(self):
+        for flags, code in (("--nproc_per_node 1", 143), ("--nproc_per_node 1 --preempt_signals TERM", 75), ("--nproc_per_node 1 --preload json", 143)):
+            job = self.training(flags, "dies")
+            job.process.terminate()
+            self.assertEqual(job.wait(5), code)
+            self.assertEqual([event[0] for event in job.events()][2:], ["got_SIGTERM", "saved"], job.stderr)
+            self.assertNotIn("left-over", job.stderr)
+            self.assert_nothing_left(job)
+
+    def test_a_handler_ran_in_each_fork_of_a_worker(self):
+        job = self.training("--nproc_per_node 1")
+        job.process.send_signal(signal.SIGUSR1)
+        worker, = (event[3] for event in job.events("up"))
+        job.wait_events("got_SIGUSR1", 1)
+        job.process.terminate()
+        self.assertEqual(job.wait(5), 143)
+        self.assertEqual([event[3] for event in job.events("got_SIGUSR1")], [worker])
+        self.assert_nothing_left(job)
+
+    def test_a_shell_around_the_program_passes_signals_on(self):
+        for wrapper in ('trap "" TERM USR1; {python} {script} "$@" & wait $!; wait $!', '({python} {script} "$@" &); exec sleep 600',
+                        'trap : TERM; ({python} {script} "$@"; exit $?); exit 0', '{python} {script} "$@"; exit $?'):
+            job = self.training("--nproc_per_node 1", "dies", wrapper=wrapper)
+            job.process.terminate()
+            self.assertEqual(job.wait(10), 143, job.stderr)
+            # Of a shell that ended the program is left over, and asked once more.
+            self.assertIn([event[0] for event in job.events()][2:], (["got_SIGTERM", "saved"], ["got_SIGTERM", "got_SIGTERM", "saved"]), wrapper)
+            self.assert_nothing_left(job)
 
 
 class Terminal(unittest.TestCase):

@@ -247,6 +247,47 @@ if attempt < int(sys.argv[-1]):
         own = {line for line in job.stdout.splitlines() if line.startswith("own ")} - {"own 1 0"}
         self.assertEqual(own, {"own 0 0", "own 0 1", "own 1 1"}, "the user's own module is imported by each worker of each round")
 
+    def installed(self, **modules):
+        site = os.path.join(self.packages, "site-packages")
+        os.makedirs(site, exist_ok=True)
+        for name, text in modules.items():
+            write(os.path.join(site, f"{name}.py"), text)
+        return site
+
+    def said_cold_and_warm(self, preload, script, env, flags=(), **more):
+        jobs = [self.ended(self.start(["--num_processes", "1", "--max_restarts", "0", *warm, *flags], script, env=env, **more)) for warm in ([], ["--preload", preload])]
+        self.assertEqual(jobs[0].stdout, jobs[1].stdout)
+        return jobs[1].stderr
+
+    def test_auto_preloaded_an_installed_package_in_place_of_the_users_own_module(self):
+        site = self.installed(heavy="", sixth="WHO = 'installed'\n", seventh="WHO = 'installed'\n")
+        write(os.path.join(self.here, "sixth.py"), "WHO = 'own'\n")
+        os.mkdir(os.path.join(self.here, "seventh"))  # data beside the script is no module where a package has the name
+        text = "import heavy, sixth, seventh\nprint(sixth.WHO, seventh.WHO)\n"
+        said = self.said_cold_and_warm("auto", self.script(text), {"PYTHONPATH": site})
+        self.assertIn("preloaded heavy,seventh in", said)
+        module = self.script(text, "prog.py")
+        job = self.ended(self.job(["--num_processes", "1", "--preload", "auto", "-m"], "", env={"PYTHONPATH": site, "PYTHON_EXEC": sys.executable},
+                                  program=["prog"], folder=self.here))
+        self.assertTrue(os.path.exists(module))
+        self.assertIn("own installed", job.stdout)
+        self.assertIn("preloaded heavy,seventh in", job.stderr)
+
+    def test_a_package_that_was_preloaded_brought_a_module_that_the_user_has_beside_the_script(self):
+        site = self.installed(heavy="import sixth\n", sixth="WHO = 'installed'\n", standard="import queue\n")
+        write(os.path.join(self.here, "sixth.py"), "WHO = 'own'\n")
+        script = self.script("import heavy, sixth\nprint(sixth.WHO)\n")
+        for preload in ("auto", "heavy", "sixth"):
+            self.assertIn(f"--preload: 'sixth' is another module for the program, which has {self.here}/sixth.py beside it: the workers start cold",
+                          self.said_cold_and_warm(preload, script, {"PYTHONPATH": site}))
+        # Here the interpreter doesn't look beside the script, or finds the same file.
+        if sys.version_info >= (3, 11):
+            self.assertIn("preloaded heavy", self.said_cold_and_warm("heavy", script, {"PYTHONPATH": site, "PYTHONSAFEPATH": "1"}))
+        self.assertIn("preloaded heavy", self.said_cold_and_warm("heavy", script, {"PYTHONPATH": f"{self.here}:{site}"}))
+        write(os.path.join(self.here, "queue.py"), "WHO = 'own'\n")
+        script = self.script("import queue, standard\nprint(queue.WHO)\n")
+        self.assertIn("'queue' is another module for the program", self.said_cold_and_warm("standard", script, {"PYTHONPATH": site}))
+
     def test_a_preloader_that_is_killed_between_rounds_is_replaced(self):
         self.package("heavy", HEAVY)
         imports, flag, go = (os.path.join(self.here, name) for name in ("imports", "flag", "go"))

@@ -64,6 +64,35 @@ TEST_CASE("a missing script is told with what it probably is", "[launcher][scrip
   CHECK(trial.problem({"--no_python", "tool"}).errnum == 0);
 }
 
+TEST_CASE("quotes around the script and its arguments were a missing file and no more",
+          "[launcher][script]") {
+  ScriptTrial trial;
+  for (const auto& script : {std::string{"train.py --lr 3"}, trial.path("tool") + " x"}) {
+    trial.file("tool", 0755);
+    const auto problem = trial.problem({"--nproc_per_node", "2", script});
+    CHECK(problem.errnum == ENOENT);
+    CHECK_THAT(problem.what, Contains("quotes made one word of the program and its arguments"));
+  }
+  CHECK_THAT(trial.problem({"no such file"}).what, !Contains("quotes"));
+}
+
+TEST_CASE("an interpreter in front of the script was to be run with --no_python",
+          "[launcher][script]") {
+  ScriptTrial trial;
+  trial.file("python3", 0755);
+  for (const auto* name : {"python", "python3", "python3.11", "/no/such/python3"})
+    CHECK_THAT(trial.problem({name, "train.py"}).what,
+               Contains("acc-launch starts Python by itself: leave the interpreter out"));
+  CHECK_THAT(trial.problem({"pythonic"}).what, !Contains("interpreter"));
+}
+
+TEST_CASE("another launcher in front of the script was a missing file", "[launcher][script]") {
+  CHECK_THAT(ScriptTrial::complaint({"accelerate", "launch", "train.py"}),
+             Contains("acc-launch takes the place of `accelerate launch`: leave both words out"));
+  CHECK_THAT(ScriptTrial::complaint({"torchrun", "--nproc_per_node", "2", "train.py"}),
+             Contains("acc-launch takes its place, with the same flags: leave the word out"));
+}
+
 TEST_CASE("a script that can't be run is told with the reason of exec", "[launcher][script]") {
   ScriptTrial trial;
   trial.file("plain", 0644);

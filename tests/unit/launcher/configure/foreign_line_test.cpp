@@ -165,7 +165,8 @@ TEST_CASE("what acc-launch starts by several counts and devices is converted, to
 }
 
 TEST_CASE("a flag without a counterpart is one line", "[configure][foreign]") {
-  CHECK(has_note(read("accelerate launch --num_processes 2 --frobnicate t.py"), "--frobnicate"));
+  CHECK(has_note(read("accelerate launch --num_processes 2 --mpirun_ccl 3 t.py"),
+                 "CCL_WORKER_COUNT"));
   const auto mpi =
       read("mpirun -np 4 --bind-to core --mca btl tcp -x A=1 --report-bindings ./a.out");
   for (const auto* flag : {"--bind-to core", "--mca btl tcp", "--report-bindings"})
@@ -175,6 +176,25 @@ TEST_CASE("a flag without a counterpart is one line", "[configure][foreign]") {
   const auto unknown = read("mpirun -np 4 --frobnicate 3 ./a.out");
   CHECK(has_note(unknown, "--frobnicate"));
   CHECK(has_note(unknown, "is '3' the program, or a value of --frobnicate?"));
+}
+
+TEST_CASE("a line with a flag that its launcher doesn't know was converted without it",
+          "[configure][foreign]") {
+  constexpr std::pair<const char*, const char*> kLines[] = {
+      {"accelerate launch --fp16 train.py", "--fp16 (here --mixed_precision fp16)"},
+      {"accelerate launch --num_proceses 2 train.py", "did you mean --num_processes?"},
+      {"torchrun --nprocs_per_node 2 train.py", "did you mean --nproc_per_node?"},
+      {"torchrun --nproc_per_node 2 --foo bar train.py", "unrecognized arguments: --foo"},
+      {"deepspeed --num_gpu 2 train.py",
+       "--num_gpu: deepspeed has no such flag (did you mean --num_gpus?)"},
+      {"deepspeed --frobnicate train.py", "--frobnicate: deepspeed has no such flag"}};
+  for (const auto& [line, words] : kLines) {
+    CAPTURE(line, refusal(line));
+    CHECK(refusal(line).find(words) != std::string::npos);
+  }
+  // Flags that another launcher has, and that need nothing here.
+  CHECK(has_note(read("torchrun --use_env t.py"), "left out: unrecognized arguments: --use_env"));
+  CHECK(has_note(read("deepspeed --ssh_port 22 t.py"), "--ssh_port 22"));
 }
 
 TEST_CASE("variables in front of a command line are kept", "[configure][foreign]") {

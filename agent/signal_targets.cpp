@@ -1,0 +1,120 @@
+#include "agent/signal_targets.hpp"
+
+#include "agent/containment.hpp"
+#include "agent/process_stat.hpp"
+#include "agent/small_file.hpp"
+#include "common/text.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <csignal>
+#include <string_view>
+#include <unordered_map>
+
+namespace acc::agent {
+
+namespace {
+
+// Python's multiprocessing, and the package multiprocess, which is a copy of it: what they execute
+// for a new process, the server of forks and the tracker of shared memory.
+bool is_of_multiprocessing(std::string_view command_line) {
+  const auto words = split(command_line, '\0');
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == "--multiprocessing-fork") return true;
+    if (i > 0 && words[i - 1] == "-c" &&
+        (words[i].starts_with("from multiprocessing.") ||
+         words[i].starts_with("from multiprocess.")))
+      return true;
+  }
+  return false;
+}
+
+// Forked and never executed anything: all that exec replaces is as in its parent.
+bool is_fork_of(const GroupProcess& parent, const GroupProcess& process) {
+  return !process.program.empty() && process.program == parent.program &&
+         process.command_line == parent.command_line;
+}
+
+bool is_helper_of(const GroupProcess& parent, const GroupProcess& process) {
+  return is_fork_of(parent, process) || is_of_multiprocessing(process.command_line);
+}
+
+std::string program_of(const std::string& folder) {
+  char path[PATH_MAX];
+  const ssize_t length = ::readlink((folder + "/exe").c_str(), path, sizeof path);
+  return length > 0 ? std::string(path, static_cast<std::size_t>(length)) : std::string{};
+}
+
+GroupProcess describe_process(pid_t pid, pid_t parent, pid_t group) {
+  const auto folder = "/proc/" + std::to_string(pid);
+  return {pid, parent, group, program_of(folder), read_small_file(folder + "/cmdline")};
+}
+
+// Each thread has a list of children, which is a file to read. By the links of their folder.
+std::size_t count_threads(pid_t pid) {
+  struct stat info {};
+  const auto tasks = "/proc/" + std::to_string(pid) + "/task";
+  return ::stat(tasks.c_str(), &info) == 0 && info.st_nlink > 2 ? info.st_nlink - 2 : 0;
+}
+
+// Kernels can be built without these lists.
+bool can_list_children(pid_t pid) {
+  const auto id = std::to_string(pid);
+  return ::access(("/proc/" + id + "/task/" + id + "/children").c_str(), R_OK) == 0;
+}
+
+}  // namespace
+
+bool spares_helpers(int signo) {
+  constexpr int kToAll[] = {SIGKILL, SIGINT, SIGQUIT, SIGSTOP, SIGTSTP, SIGCONT, SIGWINCH};
+  return std::ranges::count(kToAll, signo) == 0;
+}
+
+SignalTargets signal_targets(std::span<const GroupProcess> processes) {
+  SignalTargets targets;
+  std::unordered_map<pid_t, const GroupProcess*> known;
+  for (const auto& process : processes) {
+    known.emplace(process.pid, &process);
+    if (process.group != processes.front().group) continue;
+    const auto parent = known.find(process.parent);
+    const bool helps = parent != known.end() && is_helper_of(*parent->second, process);
+    (helps ? targets.helpers : targets.programs).push_back(process.pid);
+  }
+  return targets;
+}
+
+bool is_helper(pid_t pid) {
+  const pid_t parent = read_process_stat(pid).parent;
+  return parent > 0 &&
+         is_helper_of(describe_process(parent, 0, 0), describe_process(pid, parent, 0));
+}
+
+std::optional<std::vector<GroupProcess>> processes_of_worker(pid_t worker,
+                                                             std::span<const pid_t> orphans) {
+  constexpr std::size_t kMostFiles = 600;  // of /proc; 10 to 20 µs each where it was measured
+  constexpr std::size_t kFilesOfProcess = 4;
+  constexpr std::size_t kMostText = std::size_t{1} << 20U;
+  if (!can_list_children(worker)) return std::nullopt;
+  std::vector<GroupProcess> found{describe_process(worker, 0, worker)};
+  std::size_t files = 0;
+  std::size_t text = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const pid_t parent = found[i].pid;
+    files += kFilesOfProcess + count_threads(parent);
+    text += found[i].command_line.size();
+    if (files > kMostFiles || text > kMostText) return std::nullopt;
+    auto children = children_of(parent);
+    if (i == 0) children.insert(children.end(), orphans.begin(), orphans.end());
+    for (const pid_t child : children) {
+      if (::getpgid(child) != worker) continue;
+      if (found.size() * kFilesOfProcess >= kMostFiles) return std::nullopt;
+      found.push_back(describe_process(child, parent, worker));
+    }
+  }
+  return found;
+}
+
+}  // namespace acc::agent

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+/// Which processes of a worker's group receive a signal that asks for something: the worker and the
+/// programs below it, but not what the worker forked to help itself, as data loaders
+/// (docs/decisions/0051-who-gets-a-signal.md).
+namespace acc::agent {
+
+/// A worker or one of its descendants, as /proc shows it.
+struct GroupProcess {
+  pid_t pid = 0;
+  pid_t parent = 0;  ///< the worker itself where the real one has exited
+  pid_t group = 0;
+  std::string program;       ///< what /proc/PID/exe names; empty: it can't be read
+  std::string command_line;  ///< a zero byte behind each word
+};
+
+struct SignalTargets {
+  std::vector<pid_t> programs;  ///< the worker first; they receive it
+  std::vector<pid_t> helpers;   ///< they don't
+};
+
+/// Whether `signo` goes to programs alone. The others reach the whole group: those that a terminal
+/// sends to groups, and those that no process can handle.
+[[nodiscard]] bool spares_helpers(int signo);
+
+/// @param processes  the worker first, each behind its parent
+[[nodiscard]] SignalTargets signal_targets(std::span<const GroupProcess> processes);
+
+/// Whether a living process is a helper of its parent.
+[[nodiscard]] bool is_helper(pid_t pid);
+
+/// The worker and its descendants in its group, ready for signal_targets. Takes some milliseconds
+/// at most.
+/// @param orphans  processes of its group whose parents have exited
+/// @return nothing: there are too many, or /proc doesn't tell
+[[nodiscard]] std::optional<std::vector<GroupProcess>> processes_of_worker(
+    pid_t worker, std::span<const pid_t> orphans);
+
+}  // namespace acc::agent
