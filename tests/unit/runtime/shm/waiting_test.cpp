@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -145,6 +146,7 @@ TEST_CASE("a process whose descriptor the program closed is neither lost nor unw
     const auto sleeper = [] {
       const pid_t made = ::fork();
       if (made == 0) {
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a failure of this test leaves none behind
         ::pause();
         ::_exit(0);
       }
