@@ -13,7 +13,7 @@ namespace acc::runtime {
 namespace {
 
 /// Format of a member's text: ranks with different versions of the library can't form a group.
-const std::string kVersion = "acc-member-2";
+const std::string kVersion = "acc-member-3";
 
 std::string inode_of(const char* path) {
   struct stat found {};

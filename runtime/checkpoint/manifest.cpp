@@ -135,7 +135,17 @@ void check_names(const Manifest& manifest) {
   }
 }
 
+/// "[json.exception.out_of_range.403] key 'name' not found": without the bracket.
+std::string words_of(const json::exception& error) {
+  const std::string_view what = error.what();
+  const auto bracket = what.find("] ");
+  return printable(bracket == std::string_view::npos ? what : what.substr(bracket + 2));
+}
+
 Manifest manifest_of(const json& whole) {
+  const bool is_ours = whole.is_object() && whole.contains("manifest") && whole.contains("crc32") &&
+                       whole["crc32"].is_string();
+  require(is_ours, "it isn't the manifest of a checkpoint");
   const auto& body = whole.at("manifest");
   const auto sum = checksum(body.dump());
   require(hex(sum) == whole.at("crc32").get_ref<const std::string&>(),
@@ -187,7 +197,7 @@ Manifest parse_manifest(std::string_view text, std::string_view file) {
   } catch (const Broken& broken) {
     throw fail(broken.what);
   } catch (const json::exception& error) {
-    throw fail(printable(error.what()));
+    throw fail("it isn't in the format of a manifest: " + words_of(error));
   }
 }
 
@@ -234,7 +244,7 @@ Report parse_report(std::string_view text) {
   } catch (const Broken& broken) {
     throw Error{ErrorCode::corrupt, "report of a rank: " + broken.what};
   } catch (const json::exception& error) {
-    throw Error{ErrorCode::corrupt, "report of a rank: " + printable(error.what())};
+    throw Error{ErrorCode::corrupt, "report of a rank: " + words_of(error)};
   }
 }
 

@@ -133,7 +133,19 @@ void LoaderBase::set_epoch(std::uint64_t epoch) noexcept {
   resumes_ = false;
 }
 
+// A stream's length is only announced, and of dispatched batches rank 0 alone may have the samples.
+void LoaderBase::require_in_epoch(const LoaderState& state) const {
+  const bool has_samples = !stream_ && !(options_.dispatch_batches && rank_ > 0);
+  if (!has_samples || state.finished || state.samples <= *samples_) return;
+  refuse(options_,
+         "can't go on from " + to_string(state) + ": an epoch has " + plural(*samples_, "sample") +
+             " here. Use the data set with which the state was saved; to begin with "
+             "another one, use set_epoch() in place of restore(), or prepare() the loader "
+             "after load_state() with LoadStateOptions::allow_unused");
+}
+
 void LoaderBase::restore(const LoaderState& state) {
+  require_in_epoch(state);
   if (options_.shuffle) {
     if (state.seed != state_.seed)
       options_.sampler = std::make_shared<RandomSampler>(*samples_, state.seed);

@@ -32,6 +32,7 @@ void Messages::send(ActiveCall& active) {
     left -= part;
     post(pair.written, ++number * kStep);
   }
+  peers_.message_done(active);
 }
 
 void Messages::recv(ActiveCall& active) {
@@ -58,6 +59,7 @@ void Messages::recv(ActiveCall& active) {
     left -= part;
     post(pair.read, ++number * kStep);
   }
+  peers_.message_done(active);
 }
 
 // Also when checks are off: a message of another size would be truncated or waited for.

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <ctime>
 #include <utility>
 
 namespace acc::runtime::shm {
@@ -28,12 +27,6 @@ constexpr std::chrono::nanoseconds kForeignSlice = 1ms;
 constexpr unsigned kTimeEvery = 8;
 // Limit of waits that skip yields.
 constexpr int kMostSkips = 1 << 12;
-
-std::int64_t coarse_clock_ns() noexcept {
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-  return now.tv_sec * std::int64_t{1'000'000'000} + now.tv_nsec;
-}
 
 void publish_cpus(RankState& rank_state) noexcept {
   cpu_set_t set;
@@ -213,6 +206,7 @@ void Peers::sleep(ActiveCall& active, int rank, Word& word, Count which, std::ui
     }
   };
   const Asleep asleep{word, mine().sleeps_at[active.lane()], segment_.offset_of(word)};
+  const Blocked blocked{*this, active};
   auto deadline = active.deadline();
   const bool compares = options_.check && (which == Count::arrival0 || which == Count::arrival1);
   bool differ = false;
@@ -237,7 +231,7 @@ void Peers::sleep(ActiveCall& active, int rank, Word& word, Count which, std::ui
     }
     if (now >= deadline) {
       if (differ) throw_mismatch(active);
-      give_up(active, rank, which, target);
+      give_up(active, rank);
     }
     sleep_on(word, seen, std::min<std::chrono::nanoseconds>(kLookRound, deadline - now));
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "runtime/backend.hpp"
+#include "runtime/shm/blame.hpp"
 #include "runtime/shm/process_watch.hpp"
 #include "runtime/shm/segment.hpp"
 
@@ -156,18 +157,32 @@ class Peers {
   }
   /// "it last completed all_reduce f32 x4 sum #17; it is stopped (process state T)"
   [[nodiscard]] std::string describe_state(int index) const;
+  /// How far a rank of this node is.
+  [[nodiscard]] RankStatus status(int index) const;
 
-  // ---- how far another rank is ----
-  [[nodiscard]] bool has_arrived(int index, std::uint32_t number) const noexcept;
-  [[nodiscard]] bool has_completed(int index, std::uint32_t number) const noexcept {
-    return segment_.rank_state(index).completed.load() == number;
+  /// Publishes, as long as it lives, in which call this rank waits.
+  class Blocked {
+   public:
+    Blocked(const Peers& peers, const ActiveCall& active) noexcept
+        : wait_{peers.mine().blocked_in[active.lane()]} {
+      wait_.begin(peers.wait_of(active));
+    }
+    ~Blocked() { wait_.end(); }
+    Blocked(const Blocked&) = delete;
+    Blocked& operator=(const Blocked&) = delete;
+
+   private:
+    PublishedWait& wait_;
+  };
+  [[nodiscard]] Wait wait_of(const ActiveCall& active) const noexcept {
+    const auto operation = active.call.what.operation;
+    return {operation,
+            is_message(operation) ? static_cast<std::uint32_t>(active.call.peer) : number_};
   }
-  /// Does it wait for another rank, and is thus not late itself?
-  [[nodiscard]] bool is_waiting(int index) const noexcept {
-    const RankState& rank_state = segment_.rank_state(index);
-    return rank_state.sleeps_at[0].load() != 0 || rank_state.waits.load() != 0;
+  /// Publishes that a send or recv is done.
+  void message_done(const ActiveCall& active) noexcept {
+    mine().messages[active.lane()].set(active.call.what, active.call.peer);
   }
-  [[nodiscard]] bool is_stopped(int index) const;
 
  private:
   [[nodiscard]] Word& word_of(int rank, Count which) const noexcept;
@@ -176,17 +191,14 @@ class Peers {
   bool yield_until(const Word& word, std::uint32_t target) noexcept;
   void sleep(ActiveCall& active, int rank, Word& word, Count which, std::uint32_t target);
   [[nodiscard]] bool culprit_is_through(Count which) const noexcept;
-  [[noreturn]] void give_up(ActiveCall& active, int rank, Count which, std::uint32_t target);
+  [[noreturn]] void give_up(ActiveCall& active, int rank);
   [[nodiscard]] bool cause_is_written() const noexcept;
   [[nodiscard]] std::vector<int> ranks_to_blame() const;  ///< valid once the cause is written
   [[noreturn]] void throw_left(const ActiveCall& active, int rank);
   [[noreturn]] void throw_gone(const ActiveCall& active, int rank) const;
   [[noreturn]] void throw_mismatch(const ActiveCall& active);
   [[nodiscard]] bool any_differ(std::uint32_t target) const noexcept;
-  /// Ranks that are stopped within the current call.
-  [[nodiscard]] std::vector<int> stopped_in_call() const;
-  [[nodiscard]] std::vector<int> late(int rank, Count which, std::uint32_t target) const;
-  [[nodiscard]] std::string describe_late(int index, Count which) const;
+  [[nodiscard]] bool is_stopped(int index) const;
   void poke_sleepers() noexcept;
   void watch_peers();
   void settle() noexcept;

@@ -15,6 +15,13 @@ using namespace std::chrono_literals;
 
 bool is_arrival(Count which) { return which == Count::arrival0 || which == Count::arrival1; }
 
+/// "send f32 x100 #50 to rank 1"
+std::string to_string(const LastMessage::Message& message) {
+  return runtime::to_string(message.what) +
+         (message.what.operation == Operation::send ? " to rank " : " from rank ") +
+         std::to_string(message.peer);
+}
+
 Error named(ErrorCode code, const std::string& text, std::vector<int> ranks, const Call& call) {
   return Error{code, text, std::move(ranks), std::string{to_string(call.what.operation)},
                call.what.sequence};
@@ -34,50 +41,34 @@ std::string describe(const RankFacts& facts) {
 
 std::string Peers::describe_state(int index) const {
   const RankState& rank_state = segment_.rank_state(index);
+  std::vector<std::string> calls;
   const auto number = rank_state.completed.load();
-  std::string text = "it has completed nothing yet";
   // Stable: without this rank it can't complete another collective.
-  if (number != 0) text = "it last completed " + to_string(rank_state.arrivals[number % 2].what);
+  if (number != 0) calls.push_back(runtime::to_string(rank_state.arrivals[number % 2].what));
+  for (const auto& messages : rank_state.messages)
+    if (const auto last = messages.get()) calls.push_back(to_string(*last));
+  const std::string text =
+      calls.empty() ? "it has completed nothing yet" : "it last completed " + join(calls, " and ");
   return text + (is_stopped(index) ? "; it is stopped (process state T)" : "");
 }
 
-bool Peers::has_arrived(int index, std::uint32_t number) const noexcept {
-  return reached(segment_.rank_state(index).arrivals[number % 2].word, number * kStep);
-}
-
-std::string Peers::describe_late(int index, Count which) const {
+RankStatus Peers::status(int index) const {
   const RankState& rank_state = segment_.rank_state(index);
-  std::string text = describe(index);
-  if (which == Count::message) {
-    text += " has not sent";
-  } else if (which == Count::space) {
-    text += " has not received what was sent before";
-  } else if (!is_arrival(which)) {
-    text += " arrived, but makes no progress";
-  } else {
-    text += rank_state.presence.load() == Presence::absent ? " has not joined" : " has not arrived";
-  }
-  return text + "; " + describe_state(index);
-}
-
-/// The ranks to blame: those that have not arrived; or, within a call, those that have neither
-/// completed it nor wait for another rank.
-std::vector<int> Peers::late(int rank, Count which, std::uint32_t target) const {
-  std::vector<int> found;
-  if (which == Count::message || which == Count::space) return {rank};
-  for (int r = 0; r < size(); ++r) {
-    if (r == options_.rank) continue;
-    const bool is_late = is_arrival(which) ? !reached(word_of(r, which), target)
-                                           : !is_waiting(r) && !has_completed(r, number_);
-    if (is_late) found.push_back(r);
-  }
-  // A rank stopped in its sleep seems to wait for another, and the ranks that wait for it may be
-  // awake at the moment.
-  if (!is_arrival(which)) {
-    const auto stopped = stopped_in_call();
-    if (!stopped.empty()) return stopped;
-  }
-  return found.empty() ? std::vector<int>{rank} : found;
+  RankStatus made;
+  made.source = RankStatus::Source::rank;
+  made.has_joined = rank_state.presence.load() != Presence::absent;
+  made.is_stopped = is_stopped(index);
+  made.is_waiting = rank_state.sleeps_at[0].load() != 0 || rank_state.waits.load() != 0;
+  made.completed = rank_state.completed.load();
+  made.arrived = made.completed;
+  for (const auto number : {made.completed + 1, made.completed + 2})
+    if (reached(rank_state.arrivals[number % 2].word, number * kStep)) made.arrived = number;
+  if (made.arrived != made.completed)
+    made.collective = runtime::to_string(rank_state.arrivals[made.arrived % 2].what);
+  for (std::size_t lane = 0; lane < made.waits.size(); ++lane)
+    made.waits[lane] = rank_state.blocked_in[lane].lasting();
+  made.last = describe_state(index);
+  return made;
 }
 
 bool Peers::is_stopped(int index) const {
@@ -87,22 +78,16 @@ bool Peers::is_stopped(int index) const {
   return state == 'T' || state == 't';
 }
 
-std::vector<int> Peers::stopped_in_call() const {
-  std::vector<int> found;
-  for (int r = 0; r < size(); ++r)
-    if (r != options_.rank && !has_completed(r, number_) && is_stopped(r)) found.push_back(r);
-  return found;
-}
-
-void Peers::give_up(ActiveCall& active, int rank, Count which, std::uint32_t target) {
-  const auto indices = late(rank, which, target);
-  std::vector<std::string> parts;
-  std::vector<int> numbers;
-  for (const int index : indices) {
-    parts.push_back(describe_late(index, which));
-    numbers.push_back(options_.ranks.at(static_cast<std::size_t>(index)).rank);
-  }
-  give_up(active, join(parts, ", "), std::move(numbers));
+void Peers::give_up(ActiveCall& active, int rank) {
+  if (options_.find_late) give_up(active, "its ranks didn't say who is late", {});
+  std::vector<RankStatus> all;
+  for (int r = 0; r < size(); ++r) all.push_back(status(r));
+  const Wait mine = wait_of(active);
+  auto first = is_message(mine.operation) ? std::vector<int>{rank} : late_in(all, mine.of);
+  std::erase(first, options_.rank);
+  if (first.empty()) first.push_back(rank);
+  const auto found = blame(all, mine, first);
+  give_up(active, shm::describe(found, all, [this](int r) { return describe(r); }), found.ranks());
 }
 
 void Peers::give_up(ActiveCall& active, const std::string& text, std::vector<int> ranks) {
@@ -190,10 +175,11 @@ std::vector<int> Peers::waits_for() const {
   if (waiting == 0) return {};
   const int rank = static_cast<int>(waiting >> 40) - 1;
   const auto which = static_cast<Count>(waiting >> 32 & 0xff);
+  const auto target = static_cast<std::uint32_t>(waiting);
   std::vector<int> found;
-  for (const int index : is_arrival(which) ? late(rank, which, static_cast<std::uint32_t>(waiting))
-                                           : std::vector<int>{rank})
-    found.push_back(options_.ranks.at(static_cast<std::size_t>(index)).rank);
+  for (int r = 0; r < size(); ++r)
+    if (is_arrival(which) ? r != options_.rank && !reached(word_of(r, which), target) : r == rank)
+      found.push_back(options_.ranks.at(static_cast<std::size_t>(r)).rank);
   return found;
 }
 

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <list>
@@ -31,6 +32,9 @@ namespace {
 // left).
 constexpr int kLookEveryMs = 50;
 constexpr int kShortLookMs = 5;
+/// For the thread to end. It wakes at once, except if the program has closed the descriptor by
+/// which it is woken.
+constexpr std::chrono::seconds kEndTime{1};
 
 /// The fields of /proc/PID/stat after the name, which may contain anything.
 std::vector<std::string> stat_fields(pid_t pid) {
@@ -125,32 +129,34 @@ void await_end_of_leaver(pid_t pid) noexcept {
 
 class ProcessWatch::Loop {
  public:
-  Loop() : bell_{make_bell()}, thread_{quiet_thread([this] { run(); })} {}
-  ~Loop() {
-    {
-      const std::lock_guard lock{mutex_};
-      stopping_ = true;
-    }
+  Loop() : bell_{make_bell()} {}
+
+  /// @return false: it doesn't end, as it can't be woken
+  bool stop() noexcept {
+    std::unique_lock lock{mutex_};
+    stopping_ = true;
     ring();
-    thread_.join();
+    return changed_.wait_for(lock, kEndTime, [this] { return ended_; });
+  }
+  void run() {
+    serve();
+    const std::lock_guard lock{mutex_};
+    ended_ = true;
+    changed_.notify_all();
   }
 
   std::uint64_t add(pid_t pid, Ended ended) {
     UniqueFd fd{static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))};
     const bool is_gone = !fd && errno == ESRCH;
-    std::uint64_t id = 0;
-    {
-      const std::lock_guard lock{mutex_};
-      id = ++last_id_;
-      watched_.push_back({id, pid, std::move(fd), std::move(ended), is_gone});
-    }
+    const std::lock_guard lock{mutex_};
+    watched_.push_back({++last_id_, pid, std::move(fd), std::move(ended), is_gone});
     ring();
-    return id;
+    return last_id_;
   }
 
   void remove(std::uint64_t id) noexcept {
     std::unique_lock lock{mutex_};
-    idle_.wait(lock, [&] { return running_ != id; });  // a callback doesn't block
+    changed_.wait(lock, [&] { return running_ != id; });  // a callback doesn't block
     watched_.remove_if([&](const One& one) { return one.id == id; });
   }
 
@@ -163,16 +169,17 @@ class ProcessWatch::Loop {
     bool is_gone;
   };
 
+  /// With the mutex held.
   void ring() noexcept {
     const std::uint64_t one = 1;
     [[maybe_unused]] const auto written = ::write(bell_.get(), &one, sizeof one);
   }
 
-  void run() {
+  void serve() {
     for (;;) {
       std::vector<pollfd> fds{{bell_.get(), POLLIN, 0}};
       std::vector<std::uint64_t> ids{0};
-      bool all_have_fds = true;
+      bool all_have_fds = static_cast<bool>(bell_);
       {
         const std::lock_guard lock{mutex_};
         if (stopping_) return;
@@ -185,12 +192,34 @@ class ProcessWatch::Loop {
       }
       // A descriptor closed meanwhile does no harm: its entry is gone by then.
       ::poll(fds.data(), fds.size(), all_have_fds ? -1 : kLookEveryMs);
-      std::uint64_t rings = 0;
-      [[maybe_unused]] const auto read = ::read(bell_.get(), &rings, sizeof rings);
-      for (std::size_t i = 1; i < fds.size(); ++i)
-        if (fds[i].revents != 0) tell(ids[i]);
+      if ((fds[0].revents & POLLIN) != 0) take_rings();
+      if ((fds[0].revents & POLLNVAL) != 0) give_up_bell();
+      for (std::size_t i = 1; i < fds.size(); ++i) {
+        if ((fds[i].revents & POLLNVAL) != 0)
+          give_up_fd(ids[i]);
+        else if (fds[i].revents != 0)
+          tell(ids[i]);
+      }
       if (!all_have_fds) look();
     }
+  }
+
+  void take_rings() noexcept {
+    std::uint64_t rings = 0;
+    [[maybe_unused]] const auto read = ::read(bell_.get(), &rings, sizeof rings);
+  }
+
+  /// The program has closed the descriptor: the process is looked up from now on. (That of a
+  /// process that was just forgotten is closed, too, and has no entry any more.)
+  void give_up_fd(std::uint64_t id) noexcept {
+    const std::lock_guard lock{mutex_};
+    for (auto& one : watched_)
+      if (one.id == id) (void)one.fd.release();
+  }
+
+  void give_up_bell() noexcept {
+    const std::lock_guard lock{mutex_};
+    (void)bell_.release();
   }
 
   void look() {
@@ -219,21 +248,29 @@ class ProcessWatch::Loop {
     one.ended(how_it_ended(one.pid, one.fd.get()));
     const std::lock_guard lock{mutex_};
     running_ = 0;
-    idle_.notify_all();
+    changed_.notify_all();
   }
 
-  UniqueFd bell_;
   std::mutex mutex_;
-  std::condition_variable idle_;
+  UniqueFd bell_;  ///< none: the program has closed it
+  std::condition_variable changed_;
   std::list<One> watched_;
   std::uint64_t last_id_ = 0;
   std::uint64_t running_ = 0;  ///< id of the running callback; 0: none
   bool stopping_ = false;
-  std::thread thread_;  // last: it uses the others
+  bool ended_ = false;
 };
 
-ProcessWatch::ProcessWatch() : loop_{std::make_unique<Loop>()} {}
-ProcessWatch::~ProcessWatch() = default;
+ProcessWatch::ProcessWatch()
+    : loop_{std::make_shared<Loop>()}, thread_{quiet_thread([loop = loop_] { loop->run(); })} {}
+
+// A thread that can't be woken keeps what it uses, and ends with the process.
+ProcessWatch::~ProcessWatch() {
+  if (loop_->stop())
+    thread_.join();
+  else
+    thread_.detach();
+}
 
 std::shared_ptr<ProcessWatch> ProcessWatch::shared() {
   // Global, so that all groups of a process share one thread, which ends with the last of them.

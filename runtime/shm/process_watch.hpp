@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 
 namespace acc::runtime::shm {
 
@@ -31,7 +32,8 @@ class ProcessWatch {
 
  private:
   class Loop;
-  std::unique_ptr<Loop> loop_;
+  std::shared_ptr<Loop> loop_;  ///< shared with the thread
+  std::thread thread_;
 };
 
 /// The state letter of /proc/PID/stat ('T' is stopped); 0: unknown.

@@ -2,6 +2,7 @@
 
 #include "common/unique_fd.hpp"
 #include "runtime/backend.hpp"
+#include "runtime/shm/published.hpp"
 #include "runtime/shm/waiting.hpp"
 
 #include <array>
@@ -59,7 +60,9 @@ struct alignas(kTwoLines) RankState {
   /// call concurrently.
   std::array<std::atomic<std::uint64_t>, 2> sleeps_at;
   std::atomic<std::uint32_t> waits;  ///< its threads that wait for something other than a word
-  std::array<std::atomic<std::uint64_t>, 16> cpus;  ///< that it may run on
+  std::array<std::atomic<std::uint64_t>, 16> cpus;         ///< that it may run on
+  std::array<PublishedWait, 2> blocked_in;                 ///< by the lanes of ActiveCall
+  alignas(kTwoLines) std::array<LastMessage, 2> messages;  ///< received, and sent
 };
 
 /// Ring of cells for messages from one rank to another.

@@ -45,6 +45,7 @@ void AbortableWait::wait(ActiveCall& active, std::vector<pollfd>& waits) {
     explicit Waiting(std::atomic<std::uint32_t>& at) : count{at} { count.fetch_add(1); }
     ~Waiting() { count.fetch_sub(1); }
   };
+  const shm::Peers::Blocked blocked{node_.peers(), active};
   waits.push_back({});
   for (bool ready = false; !ready;) {
     waits.back() = {broken_fd(), POLLIN, 0};
@@ -129,21 +130,28 @@ void AbortableWait::find_late(ActiveCall& active) {
   notice.limit_ms = active.call.limit.count();
   notify(notice);
   if (await_break(kFindingsTime)) return;
-  // The leader doesn't answer: it may be the one that is stopped.
+  node_.break_with(find_late_here(active));
+}
+
+// The leader doesn't answer: it may be the one that is stopped. Of ranks on other hosts nothing is
+// known then.
+Error AbortableWait::find_late_here(const ActiveCall& active) const {
+  const auto all = node_.statuses();
+  const auto mine = node_.peers().wait_of(active);
+  const auto first = shm::is_message(mine.operation) ? std::vector<int>{active.call.peer}
+                                                     : shm::late_in(all, mine.of);
+  const auto found = shm::blame(all, mine, first);
+  auto ranks = found.ranks();
   std::vector<std::string> parts;
-  std::vector<int> ranks;
-  for (const auto& [rank, text] : node_.late(active.number)) {
-    parts.push_back(text);
-    ranks.push_back(rank);
-  }
-  if (parts.empty()) {
-    ranks.push_back(placement_.local_ranks().front());
-    parts.push_back(node_.describe(ranks.back()) + " doesn't answer");
-  }
-  node_.break_with(
-      {ErrorCode::timed_out,
-       "timed out after " + acc::describe(active.call.limit) + ": " + join(parts, ", "),
-       std::move(ranks)});
+  if (!ranks.empty())
+    parts.push_back(shm::describe(found, all, [this](int r) { return node_.describe(r); }));
+  const int leader = placement_.local_ranks().front();
+  const bool is_named = std::find(ranks.begin(), ranks.end(), leader) != ranks.end();
+  if (!is_named) parts.push_back(node_.describe(leader) + " doesn't answer");
+  if (ranks.empty()) ranks.push_back(leader);
+  return {ErrorCode::timed_out,
+          "timed out after " + acc::describe(active.call.limit) + ": " + join(parts, "; "),
+          std::move(ranks)};
 }
 
 }  // namespace acc::runtime::tcp

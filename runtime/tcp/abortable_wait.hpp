@@ -37,6 +37,8 @@ class AbortableWait {
 
  private:
   void notify(const Notice& notice) noexcept;
+  /// Who is late, by what is known on this host.
+  [[nodiscard]] Error find_late_here(const ActiveCall& active) const;
   [[nodiscard]] int broken_fd() const;
   /// @return true: the group broke within `limit`
   bool await_break(std::chrono::milliseconds limit);

@@ -7,6 +7,7 @@
 #include "runtime/net/fields.hpp"
 #include "runtime/net/sockets.hpp"
 #include "runtime/quiet_thread.hpp"
+#include "runtime/tcp/status_text.hpp"
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -58,8 +59,13 @@ struct Leader {
 struct Question {
   Notice notice;
   Clock::time_point until;
-  std::vector<bool> answered;  ///< by host
-  std::vector<NodeSegment::Late> late;
+  std::vector<bool> answered;        ///< by host
+  std::vector<shm::RankStatus> all;  ///< by rank
+
+  [[nodiscard]] shm::Wait wait() const {
+    return {notice.operation,
+            notice.peer < 0 ? notice.number : static_cast<std::uint32_t>(notice.peer)};
+  }
 };
 
 }  // namespace
@@ -216,14 +222,14 @@ class FailureDetector::Loop {
     } else if (word == "cause" && fields.size() == 2) {
       if (const auto error = parse_error(fields[1]))
         node_.break_with({error->code(), printable(error->what(), kMaxCause), error->ranks()});
-    } else if (word == "late?" && fields.size() == 3) {
-      const auto number = parse_number<std::uint32_t>(fields[1]);
-      const auto peer = parse_number<std::int32_t>(fields[2]);
-      if (number && peer) answer(host, *number, *peer);
-    } else if (word == "late" && question_) {
-      for (std::size_t i = 1; i + 1 < fields.size(); i += 2)
-        if (const auto rank = parse_number<int>(fields[i]))
-          question_->late.push_back({*rank, fields[i + 1]});
+    } else if (word == "ranks?") {
+      answer(host);
+    } else if (word == "ranks" && question_) {
+      const auto& ranks = placement_.hosts[host].ranks;
+      if (fields.size() != 1 + ranks.size()) return;
+      for (std::size_t i = 0; i < ranks.size(); ++i)
+        if (auto status = parse_status(fields[1 + i]))
+          question_->all[static_cast<std::size_t>(ranks[i])] = *std::move(status);
       question_->answered[host] = true;
       conclude_if_all();
     }
@@ -251,38 +257,19 @@ class FailureDetector::Loop {
 
   void ask(const Notice& notice) {
     if (question_ || !node_.is_healthy()) return;
-    question_ = Question{notice, Clock::now() + kAnswerTime, {}, {}};
+    question_ = Question{notice, Clock::now() + kAnswerTime, {}, node_.statuses()};
     question_->answered.resize(leaders_.size());
-    if (notice.peer >= 0) {
-      const auto host = placement_.host_of(notice.peer);
-      question_->answered.assign(leaders_.size(), true);
-      question_->answered[host] = false;
-    }
-    const auto frame = pack({"late?", std::to_string(notice.number), std::to_string(notice.peer)});
-    for (std::size_t h = 0; h < leaders_.size(); ++h) {
-      if (h == placement_.host || question_->answered[h]) continue;
-      send(leaders_[h], frame);
-    }
-    if (!question_->answered[placement_.host]) {
-      question_->late = look(notice.number, notice.peer);
-      question_->answered[placement_.host] = true;
-    }
+    question_->answered[placement_.host] = true;
+    for (std::size_t h = 0; h < leaders_.size(); ++h)
+      if (h != placement_.host) send(leaders_[h], pack({"ranks?"}));
     conclude_if_all();
   }
 
-  [[nodiscard]] std::vector<NodeSegment::Late> look(std::uint32_t number, int peer) const {
-    if (peer < 0) return node_.late(number);
-    return {{peer, node_.describe_state(placement_.index_of(peer))}};
-  }
-
-  void answer(std::size_t host, std::uint32_t number, int peer) {
-    if (peer >= placement_.size() || (peer >= 0 && placement_.host_of(peer) != placement_.host))
-      return;
-    std::vector<std::string> fields{"late"};
-    for (auto& [rank, text] : look(number, peer)) {
-      fields.push_back(std::to_string(rank));
-      fields.push_back(std::move(text));
-    }
+  void answer(std::size_t host) {
+    const auto all = node_.statuses();
+    std::vector<std::string> fields{"ranks"};
+    for (const int rank : placement_.local_ranks())
+      fields.push_back(to_text(all[static_cast<std::size_t>(rank)]));
     send(leaders_[host], pack(fields));
   }
 
@@ -293,33 +280,29 @@ class FailureDetector::Loop {
   }
 
   void conclude() {
-    auto [notice, until, answered, late] = *std::move(question_);
+    auto question = *std::move(question_);
     question_.reset();
-    std::vector<std::string> parts;
-    std::vector<int> ranks;
-    for (auto& [rank, text] : late) {
-      ranks.push_back(rank);
-      parts.push_back(notice.peer < 0 ? std::move(text) : describe_message(notice, text));
-    }
-    for (std::size_t h = 0; h < answered.size(); ++h) {
-      if (answered[h]) continue;
-      const int rank = placement_.hosts[h].ranks.front();
-      ranks.push_back(rank);
-      parts.push_back(node_.describe(rank) +
-                      " doesn't answer: it is stopped, or its host is cut off");
-    }
-    if (parts.empty()) parts.emplace_back("all ranks have arrived, but their data has not");
+    auto& all = question.all;
+    for (std::size_t h = 0; h < question.answered.size(); ++h)
+      if (!question.answered[h]) mark_silent(placement_.hosts[h].ranks, all);
+    const auto mine = question.wait();
+    const auto found =
+        shm::blame(all, mine,
+                   shm::is_message(mine.operation) ? std::vector<int>{question.notice.peer}
+                                                   : shm::late_in(all, mine.of));
+    const auto text = found.culprits.empty()
+                          ? "all ranks have arrived, but their data has not"
+                          : shm::describe(found, all, [this](int r) { return node_.describe(r); });
     node_.break_with(
         {ErrorCode::timed_out,
-         "timed out after " + acc::describe(Millis{notice.limit_ms}) + ": " + join(parts, ", "),
-         std::move(ranks)});
+         "timed out after " + acc::describe(Millis{question.notice.limit_ms}) + ": " + text,
+         found.ranks()});
   }
 
-  [[nodiscard]] std::string describe_message(const Notice& notice, const std::string& state) const {
-    return node_.describe(notice.peer) +
-           (notice.operation == Operation::recv ? " has not sent; "
-                                                : " has not received what was sent; ") +
-           state;
+  /// Marks the ranks of a host whose leader doesn't answer.
+  static void mark_silent(const std::vector<int>& ranks, std::vector<shm::RankStatus>& all) {
+    for (const int rank : ranks) all[static_cast<std::size_t>(rank)].behind = ranks.front();
+    all[static_cast<std::size_t>(ranks.front())].source = shm::RankStatus::Source::silent;
   }
 
   NodeSegment& node_;

@@ -24,6 +24,7 @@ void Messages::send(ActiveCall& active) {
   const int fd = connection_to(active, active.call.peer);
   write(active, fd, &active.call.what, sizeof active.call.what);
   write(active, fd, active.call.send, active.call.bytes());
+  node_.peers().message_done(active);
 }
 
 void Messages::recv(ActiveCall& active) {
@@ -33,6 +34,7 @@ void Messages::recv(ActiveCall& active) {
   read(active, fd, &theirs, sizeof theirs);
   if (check_) compare(active, theirs);
   read(active, fd, active.call.recv, active.call.bytes());
+  node_.peers().message_done(active);
 }
 
 int Messages::connection_to(ActiveCall& active, int rank) {

@@ -37,21 +37,11 @@ std::string NodeSegment::describe(int rank) const {
   return shm::describe(ranks_.at(static_cast<std::size_t>(rank)));
 }
 
-std::string NodeSegment::describe_state(std::size_t index) const {
-  return peers_.describe_state(static_cast<int>(index));
-}
-
-std::vector<NodeSegment::Late> NodeSegment::late(std::uint32_t number) const {
-  std::vector<Late> absent, stuck;
-  for (std::size_t i = 0; i < size(); ++i) {
-    const int index = static_cast<int>(i), rank = placement_.local_ranks()[i];
-    if (!peers_.has_arrived(index, number))
-      absent.push_back({rank, describe(rank) + " has not arrived; " + describe_state(i)});
-    else if (!peers_.has_completed(index, number) &&
-             (!peers_.is_waiting(index) || peers_.is_stopped(index)))
-      stuck.push_back({rank, describe(rank) + " arrived, but makes no progress; " + describe_state(i)});
-  }
-  return absent.empty() ? stuck : absent;
+std::vector<shm::RankStatus> NodeSegment::statuses() const {
+  std::vector<shm::RankStatus> all(ranks_.size());
+  for (std::size_t i = 0; i < size(); ++i)
+    all[static_cast<std::size_t>(placement_.local_ranks()[i])] = peers_.status(static_cast<int>(i));
+  return all;
 }
 
 }  // namespace acc::runtime::tcp

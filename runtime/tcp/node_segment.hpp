@@ -48,17 +48,10 @@ class NodeSegment {
     peers_.throw_cause(active);
   }
 
-  /// The ranks of this host that haven't arrived at that collective, each with a description; if
-  /// all have, those that have neither completed it nor are waiting.
-  struct Late {
-    int rank = 0;
-    std::string text;
-  };
-  [[nodiscard]] std::vector<Late> late(std::uint32_t number) const;
+  /// How far the ranks of this host are, by rank of the group; the others are unknown.
+  [[nodiscard]] std::vector<shm::RankStatus> statuses() const;
   /// Describes any rank of the group: "rank 2 (host a, pid 4711)".
   [[nodiscard]] std::string describe(int rank) const;
-  /// Describes a rank of this host: "it last completed all_reduce f32 x4 sum #17".
-  [[nodiscard]] std::string describe_state(std::size_t index) const;
 
  private:
   const RankPlacement& placement_;

@@ -91,7 +91,8 @@ class LoaderBase {
   [[nodiscard]] const LoaderState& state() const noexcept { return state_; }
   /// The next iteration goes on from there; if that was the end of an epoch it has no batches. The
   /// seed of `shuffle` is the state's from now on.
-  /// @throws Error invalid_argument  options().sampler has another seed
+  /// @throws Error invalid_argument  options().sampler has another seed; or the position is beyond
+  ///   the samples of an epoch: the data set has shrunk since
   void restore(const LoaderState& state);
   [[nodiscard]] const LoaderOptions& options() const noexcept { return options_; }
   /// As LoaderOptions::gradient_state; not while it is iterated over.
@@ -116,6 +117,8 @@ class LoaderBase {
   [[nodiscard]] PrefetchOptions prefetch_options() const;
   /// @throws Error invalid_argument  the sampler names a sample that the dataset hasn't
   void require_in_dataset(const IndexOrder& order) const;
+  /// @throws Error invalid_argument  the position is beyond the samples of an epoch
+  void require_in_epoch(const LoaderState& state) const;
   /// So many steps, counted from `from`.
   void handed_out(std::size_t from, std::size_t steps, bool last) noexcept;
   void end_epoch() noexcept;

@@ -16,7 +16,8 @@ class Random {
   explicit Random(std::uint64_t seed, std::uint64_t stream = 0) noexcept;
   std::uint64_t next() noexcept;
   /// From 0 to bound - 1, each as likely (Lemire: the upper half of next() * bound, drawn again
-  /// while the lower half is under 2^64 mod bound). bound 0 counts as 1.
+  /// while the lower half is under 2^64 mod bound). bound 0 counts as 1; for 1 the result is 0, and
+  /// no number is drawn.
   std::uint64_t below(std::uint64_t bound) noexcept;
   /// From 0 to under 1, in steps of 2^-53.
   double uniform() noexcept;

@@ -17,7 +17,7 @@ struct Ear {
   std::string lost;
   Link::Handlers handlers() {
     return {[this](const Frame& frame) { heard.push_back(std::get<Notice>(frame.message).text); },
-            [this](const std::string& why, bool) { lost = why; }};
+            [this](const LinkLoss& loss) { lost = loss.why; }};
   }
 };
 

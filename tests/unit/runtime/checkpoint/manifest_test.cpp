@@ -82,7 +82,7 @@ TEST_CASE("each rule of a manifest is held", "[runtime][checkpoint]") {
       {"/files/0/crc32", "0000000g00000000", "isn't hexadecimal"},
       {"/files/0/crc32", "+000000100000000", "isn't hexadecimal"},
       {"/files/0/crc32", "0", "a checksum for each block"},
-      {"/files/0/crc32", nullptr, ""},
+      {"/files/0/crc32", nullptr, "it isn't in the format of a manifest: "},
       {"/tensors/0/dtype", "F8_E4M3", "unknown dtype"},
       {"/tensors/0/shape", {-5, 2}, "out of range"},
       {"/tensors/0/shape", {6, 2}, "pieces of 5 rows"},
@@ -122,7 +122,9 @@ TEST_CASE("any bytes are a manifest or an error", "[runtime][checkpoint]") {
     if (!body.is_discarded()) refusal(sealed(body));
   }
   CHECK_THAT(refusal(""), Catch::Contains("torn"));
-  CHECK_FALSE(refusal("null").empty());
+  for (const auto* other : {"null", "7", "[]", "{}", R"({"a": 1})", R"({"manifest": {}})",
+                            R"({"manifest": {}, "crc32": 7})"})
+    CHECK(refusal(other) == "'m.json': it isn't the manifest of a checkpoint");
   CHECK_FALSE(refusal(std::string(100'000, '[')).empty());
 }
 

@@ -161,6 +161,24 @@ TEST_CASE("a restored shuffle keeps the seed it had", "[runtime][data]") {
                     "is 5");
 }
 
+TEST_CASE("a position beyond a data set that has shrunk was silently an empty epoch",
+          "[runtime][data]") {
+  for (const auto kind : {Kind::indexed, Kind::dispatched}) {
+    Loader loader = loader_of(kind, 11, with(4), {});
+    const auto before = rest_of(loader);
+    CHECK_THROWS_WITH(loader.restore({0, 0, 30, false}),
+                      Catch::StartsWith("loader: can't go on from epoch=0 seed=0 samples=30 "
+                                        "finished=0: an epoch has 11 samples here. Use the data "
+                                        "set with which the state was saved; "));
+    loader.set_epoch(0);
+    CHECK(rest_of(loader) == before);
+    CHECK_NOTHROW(loader.restore({0, 0, 30, true}));  // the next epoch may have fewer
+    CHECK_NOTHROW(loader.restore({0, 0, 11, false}));
+  }
+  Loader stream = loader_of(Kind::stream, 11, with(4), {});
+  CHECK_NOTHROW(stream.restore({0, 0, 30, false}));  // it may be longer than it said
+}
+
 TEST_CASE("set_epoch begins that epoch", "[runtime][data]") {
   Loader loader = loader_of(Kind::indexed, 20, with(20), {});
   auto epoch_1 = [&] {

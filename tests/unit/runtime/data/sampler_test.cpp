@@ -97,6 +97,7 @@ TEST_CASE("numbers below a bound stay there and reach all of it", "[runtime][dat
   Random random{3};
   CHECK(random.below(0) == 0);
   CHECK(random.below(1) == 0);
+  CHECK(random.next() == Random{3}.next());  // the two drew no number
   std::array<int, 7> seen{};
   for (int i = 0; i < 7000; ++i) ++seen.at(random.below(7));
   for (const int count : seen) CHECK(count > 850);

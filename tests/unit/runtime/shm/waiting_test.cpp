@@ -4,11 +4,16 @@
 
 #include <catch2/catch.hpp>
 
+#include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <csignal>
 #include <future>
+#include <memory>
 #include <thread>
 
 using namespace acc::runtime::shm;
@@ -95,4 +100,77 @@ TEST_CASE("a process that is gone already is told, one that is forgotten isn't",
   ::waitpid(lives, nullptr, 0);
   CHECK_FALSE(called);
   CHECK(process_state(lives) == 0);
+}
+
+namespace {
+
+/// Closes the descriptors that `make` opens, as a program does that closes all it doesn't know.
+template <class Make>
+auto without_descriptors(Make make) {
+  const auto is_open = [](int fd) { return ::fcntl(fd, F_GETFD) >= 0; };
+  constexpr int kMost = 200;
+  std::array<bool, kMost> before{};
+  for (int fd = 0; fd < kMost; ++fd) before.at(static_cast<std::size_t>(fd)) = is_open(fd);
+  auto made = make();
+  for (int fd = 0; fd < kMost; ++fd)
+    if (!before.at(static_cast<std::size_t>(fd)) && is_open(fd)) ::close(fd);
+  return made;
+}
+
+}  // namespace
+
+TEST_CASE("a program that had closed all descriptors hung at its end", "[runtime][shm]") {
+  const pid_t pid = ::fork();  // what it closes is not ours
+  if (pid == 0) {
+    ::alarm(20);
+    {
+      const auto watch = without_descriptors([] {
+        auto made = std::make_unique<ProcessWatch>();
+        std::this_thread::sleep_for(100ms);  // its thread polls by then; if not, nothing is tested
+        return made;
+      });
+    }
+    ::_exit(0);
+  }
+  int status = -1;
+  ::waitpid(pid, &status, 0);
+  CHECK(status == 0);  // not killed by SIGALRM
+}
+
+TEST_CASE("a process whose descriptor the program closed is neither lost nor unwatched",
+          "[runtime][shm]") {
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::alarm(20);
+    std::atomic<int> ended{0};
+    const auto sleeper = [] {
+      const pid_t made = ::fork();
+      if (made == 0) {
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a failure of this test leaves none behind
+        ::pause();
+        ::_exit(0);
+      }
+      return made;
+    };
+    const auto first = sleeper();
+    const auto second = sleeper();
+    ProcessWatch watch;
+    without_descriptors([&] {
+      watch.watch(first, [&](const std::string&) { ++ended; });
+      watch.watch(second, [&](const std::string&) { ++ended; });
+      return 0;
+    });
+    ::kill(first, SIGKILL);
+    ::waitpid(first, nullptr, 0);
+    while (ended < 1) std::this_thread::yield();
+    std::this_thread::sleep_for(200ms);  // nothing else is told: no event to wait for
+    if (ended != 1) ::_exit(1);
+    ::kill(second, SIGKILL);
+    ::waitpid(second, nullptr, 0);
+    while (ended < 2) std::this_thread::yield();
+    ::_exit(0);
+  }
+  int status = -1;
+  ::waitpid(pid, &status, 0);
+  CHECK(status == 0);
 }

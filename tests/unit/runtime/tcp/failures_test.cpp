@@ -119,6 +119,59 @@ TEST_CASE("a message that doesn't come names its sender", "[tcp][hosts]") {
                           Catch::Contains("has not sent; it last completed barrier"));
 }
 
+TEST_CASE("over hosts, too, a chain of receivers ends at the rank that hangs", "[tcp][hosts]") {
+  for (const std::string layout : {"abc", "aab", "abb", "aba"}) {
+    for (const int first : {0, 1}) {  // whose time is up
+      CAPTURE(layout, first);
+      auto groups = hosted_groups(layout);
+      Tally ended;
+      const auto said = on_ranks(groups, [&](ProcessGroup& group) {
+        float value = 0;
+        if (group.rank() == 2) {
+          group.send(&value, 1, DType::f32, 1);
+          return ended.await(2);
+        }
+        const TallyAtEnd at_end{ended};
+        if (group.rank() == 1) {
+          group.recv(&value, 1, DType::f32, 2);
+          group.send(&value, 1, DType::f32, 0);
+        } else {
+          group.recv(&value, 1, DType::f32, 1);
+        }
+        group.recv(&value, 1, DType::f32, group.rank() + 1,
+                   {.timeout = group.rank() == first ? 900ms : 20s});
+      });
+      for (const std::size_t r : {0U, 1U}) {
+        CHECK_THAT(said[r], Catch::StartsWith("timed_out: recv f32 x1 #2") &&
+                                Catch::Contains("timed out after 900 ms: rank 2 (host ") &&
+                                Catch::Contains("it last completed send f32 x1 #1 to rank 1"));
+        if (first == 0)
+          CHECK_THAT(said[r], Catch::Contains(" has not sent to rank 1; ") &&
+                                  Catch::Contains("; rank 1 (host ") &&
+                                  Catch::Contains(") itself waits in recv from rank 2"));
+      }
+    }
+  }
+}
+
+TEST_CASE("over hosts, too, ranks that wait for each other are all named", "[tcp][hosts]") {
+  for (const std::string layout : {"ab", "aab"}) {
+    CAPTURE(layout);
+    auto groups = hosted_groups(layout);
+    const int last = static_cast<int>(layout.size()) - 1;
+    Tally ended;
+    const auto said = on_ranks(groups, [&](ProcessGroup& group) {
+      if (group.rank() != 0 && group.rank() != last) return ended.await(2);
+      const TallyAtEnd at_end{ended};
+      float value = 0;
+      group.recv(&value, 1, DType::f32, last - group.rank(), {.timeout = 900ms});
+    });
+    const auto number = std::to_string(last);
+    CHECK_THAT(said[0], Catch::Contains("ranks 0," + number + " wait for each other: rank 0") &&
+                            Catch::Contains(") in recv from rank 0"));
+  }
+}
+
 TEST_CASE("abort on one rank wakes all waiters of all hosts", "[tcp][hosts]") {
   for (const int who : {0, 1, 3}) {
     CAPTURE(who);
@@ -345,4 +398,22 @@ TEST_CASE("a stopped process is named when the time is up", "[tcp][hosts]") {
       CHECK_THAT(text, Catch::Contains("stopped"));
     }
   }
+}
+
+TEST_CASE("a message that doesn't come while the own leader is stopped names its sender",
+          "[tcp][hosts]") {
+  const Processes ranks{"aab", [](ProcessGroup& group, const Processes::Line& connection) {
+                          Processes::write(connection, "ready");
+                          float value = 0;
+                          if (Processes::read(connection) == "go")
+                            group.recv(&value, 1, DType::f32, 2, {.timeout = 900ms});
+                        }};
+  for (std::size_t r = 0; r < 3; ++r) REQUIRE(ranks.said(r) == "ready");
+  ranks.stop(0);
+  Processes::write(ranks.connection(1), "go");
+  const auto text = ranks.said(1);
+  CHECK_THAT(text,
+             Catch::Contains("timed out after 900 ms: rank 2 (host b") &&
+                 Catch::Contains(" has not sent; nothing more is known of it; rank 0 (host") &&
+                 Catch::Contains("doesn't answer"));
 }
