@@ -81,6 +81,7 @@ void NodeStacks::round_started(NodeRank own, std::uint32_t nodes) {
   own_ = own;
   nodes_ = nodes;
   is_running_ = true;
+  ++rounds_;
   completed_.reset();
   own_requests_.clear();
   next_hang_ = 1;
@@ -120,8 +121,8 @@ void NodeStacks::store(Op op, const std::string& key, std::string value) {
 
 void NodeStacks::remove_later(const std::string& key) {
   const auto timer = std::make_shared<boost::asio::steady_timer>(parts_.io, kKept);
-  timer->async_wait(alive_.bind([this, timer, key](boost::system::error_code) {
-    if (answers()) store(Op::remove, key);
+  timer->async_wait(alive_.bind([this, timer, key, round = rounds_](boost::system::error_code) {
+    if (answers() && round == rounds_) store(Op::remove, key);
   }));
 }
 

@@ -13,6 +13,11 @@ constexpr Habit kHabits[] = {
     // ---- torch.distributed.launch, scripts that were started by hand
     {"use_env use-env",
      "torch.distributed.launch's flag; here LOCAL_RANK is always in the environment: leave it out"},
+    {"signals_to_handle signals-to-handle",
+     "torchrun's flag; SIGTERM, SIGINT, SIGHUP and SIGQUIT always end the job: leave it out", true},
+    {"duplicate_stdout_filters duplicate-stdout-filters duplicate_stderr_filters "
+     "duplicate-stderr-filters",
+     "torchrun's flag; lines aren't filtered here: leave it out", true},
     {"local_rank local-rank", "each worker finds its own in LOCAL_RANK: leave it out", true},
     {"world_size world-size ntasks", "here --num_processes N", true, "num_processes"},
     {"rank", "here --machine_rank N; workers find their own number in RANK", true, "machine_rank"},

@@ -204,6 +204,10 @@ class HostsPlanner {
       if (key == "output_patience"_key) launch.patience = *time;
     }
     launch.end_patience = sum;
+    // A delay has a jitter of a tenth, and the nodes meet again behind it.
+    if (const auto delay = parse_duration(spec_.text("restart_delay_max"_key)))
+      launch.lost_patience =
+          Millis{30'000} + std::min(*delay, Millis{std::chrono::hours{24}}) / 10 * 11;
   }
 
   // ---- the command there ----

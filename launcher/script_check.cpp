@@ -38,7 +38,9 @@ bool is_interpreter(std::string_view script) {
 /// A program and its arguments, "train.py --lr 3", in one word.
 bool is_quoted_line(const std::string& script) {
   const auto first = script.substr(0, script.find(' '));
-  return first != script && (first.ends_with(".py") || ::access(first.c_str(), F_OK) == 0);
+  std::error_code failed;
+  const bool is_file = std::filesystem::is_regular_file(first, failed);
+  return first != script && (first.ends_with(".py") || is_file);
 }
 
 /// What a missing script is, where that can be seen.

@@ -203,9 +203,11 @@ asio::awaitable<PeerDoor::Outcome> PeerDoor::prove(Id id, const Peer& peer, Peer
   end_turn(id, peer.source);
   const auto& proof = stream.tls().proof();
   const auto accepted = key_ids((*tls)->secret());
-  const bool names_ours = !proof.key_id.empty() && accepted.find(proof.key_id) != std::string::npos;
-  const bool is_proved_wrong = stream.tls().fault() == rendezvous::StreamFault::authentication;
-  if (io != Io::done && names_ours && !is_proved_wrong)
+  const auto names_it = [&](const auto& key) { return key.id == proof.key_id; };
+  const auto fault = stream.tls().fault();
+  const bool has_left =
+      fault == rendezvous::StreamFault::none || fault == rendezvous::StreamFault::reset;
+  if (io != Io::done && has_left && std::ranges::any_of((*tls)->secret().keys, names_it))
     co_return Outcome{false, "closed the connection during the handshake"};
   if (io != Io::done)
     co_return Outcome{false, "authentication failed: it named " +

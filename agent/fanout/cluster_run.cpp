@@ -158,8 +158,10 @@ class ClusterRun {
     policy.version = version();
     policy.uses_daemons = launch.uses_daemons;
     policy.detaches = launch.detaches;
+    policy.is_reader = launch.is_reader;
     policy.leaves_at = launch.leaves_at;
     policy.min_hosts = launch.min_hosts;
+    policy.lost_patience = launch.lost_patience;
     // What they do then is to see the jobs' ends.
     if (launch.uses_daemons) policy.leave_patience = launch.end_patience;
     return policy;
@@ -195,7 +197,7 @@ class ClusterRun {
   void on_event(HostIndex host, const std::string& line) {
     if (events_) events_->write(line);
     course_.take(host, line);
-    const HostWorks works{host, course_.is_at_work(host), course_.is_done(host)};
+    const HostWorks works{host, course_.is_at_work(host), course_.is_ending(host)};
     asio::post(io_, alive_.bind([this, works] { handle(works); }));
   }
 

@@ -65,6 +65,7 @@ int exit_code_of(const FanOutState& state) {
   if (state.left) return *state.left;
   if (state.has_failed) return code_of_troubles(state);
   if (state.is_detached) return 0;
+  if (state.policy.is_reader && state.verdict.code()) return 0;
   if (const auto code = state.verdict.code())
     return state.was_sent_again && *code == 128 + SIGTERM ? 128 + state.stop_signal : *code;
   const bool any_ended = std::ranges::any_of(
@@ -148,7 +149,7 @@ void watch_rest(FanOutState& state, FanOutActions& out) {
   if (state.is_rest_told) return;
   const bool is_lost = may_live(state, *state.missed);
   const bool goes_on = std::ranges::any_of(state.hosts, [&](const FanOutHost& host) {
-    const bool works = host.is_at_work || (is_lost && host.is_done);
+    const bool works = host.is_at_work || (is_lost && host.is_ending);
     return host.phase == HostPhase::running && !host.exit_code && works;
   });
   if (std::exchange(state.is_rest_armed, !goes_on) == !goes_on) return;
@@ -258,7 +259,7 @@ FanOutActions on(FanOutState& state, const HostWorks& e) {
   auto& host = state.hosts[e.host];
   if (host.phase != HostPhase::running) return out;
   host.is_at_work = e.is_at_work;
-  host.is_done = e.is_done;
+  host.is_ending = e.is_ending;
   host.has_begun = host.has_begun || e.is_at_work;
   host.is_apart = host.is_apart && !e.is_at_work;
   watch_rest(state, out);
@@ -364,6 +365,7 @@ FanOutActions on(FanOutState& state, const HostReportedEnd& e) {
   if (state.phase == FanOutPhase::running && has_succeeded_without_the_rest(state))
     out.emplace_back(ArmFanOutTimer{FanOutTimer::end, state.policy.apart_patience});
   if (is_alone || is_refusal(e.exit_code)) heed_missing(state, e.host, out);
+  watch_rest(state, out);
   return out;
 }
 
@@ -389,6 +391,7 @@ FanOutActions on(FanOutState& state, const TransportExited& e) {
     out.emplace_back(TellLost{e.host, e.status, e.last_words});
     heed_missing(state, e.host, out);
   }
+  watch_rest(state, out);
   detach_if_begun(state, out);
   finish_if_empty(state, out);
   return out;

@@ -54,7 +54,7 @@ struct FanOutHost {
   std::optional<int> exit_code;  ///< as its acc-launch reported it
   bool has_begun = false;        ///< it has run workers
   bool is_at_work = false;       ///< it runs them now
-  bool is_done = false;          ///< they have succeeded, and those of other hosts may run
+  bool is_ending = false;        ///< they are being stopped, or succeeded as those of others ran
   bool is_closed = false;        ///< we closed its life line
   bool is_apart = false;         ///< cut off, and not seen at work since
   bool was_asked = false;        ///< it was sent a stop signal
@@ -70,12 +70,13 @@ struct FanOutPolicy {
   Millis apart_patience{15'000};  ///< the same, of hosts that are apart when the job has succeeded
   Millis stop_patience{3'000};    ///< from the first host's end by a signal to telling the others
   Millis rest_patience{5'000};    ///< without workers anywhere, as the part of one host has ended
-  Millis lost_patience{75'000};   ///< … as one can't be reached; longer than any restart delay
+  Millis lost_patience{90'000};   ///< … as one can't be reached; longer than a restart is delayed
   Millis hurry_patience{1'000};   ///< from the third stop signal to leaving hosts that don't follow
   std::size_t min_hosts = 0;      ///< that the job needs; 0: it isn't ours to end
   std::string version;            ///< ours, which all hosts must have
   bool uses_daemons = false;      ///< each host reports the start of its job
   bool detaches = false;          ///< when all run workers, the jobs go on without us
+  bool is_reader = false;         ///< the end of the jobs, whatever it is, is 0
   std::uint32_t leaves_at = 0;    ///< acc-ctl follows: so many Ctrl-C leave them; 0: never
 };
 
@@ -129,7 +130,7 @@ struct HostReportedStart {
 struct HostWorks {
   HostIndex host = 0;
   bool is_at_work = false;
-  bool is_done = false;  ///< they have all succeeded
+  bool is_ending = false;  ///< they are being stopped, or have all succeeded
 };
 /// The contact with its daemon is lost, or back.
 struct HostContact {

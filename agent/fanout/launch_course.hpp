@@ -25,7 +25,10 @@ class LaunchCourse {
   [[nodiscard]] bool is_at_work(HostIndex host) const {
     return hosts_[host].doing == Doing::running;
   }
-  [[nodiscard]] bool is_done(HostIndex host) const { return hosts_[host].doing == Doing::done; }
+  /// Its workers are being stopped, or have succeeded.
+  [[nodiscard]] bool is_ending(HostIndex host) const {
+    return hosts_[host].doing == Doing::stopping || hosts_[host].doing == Doing::done;
+  }
   /// Changes with each change of what the hosts do; the time since then is `in_phase`.
   [[nodiscard]] std::uint64_t changes() const { return changes_; }
 

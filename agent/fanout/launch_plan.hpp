@@ -24,6 +24,7 @@ struct ClusterLaunch {
   bool uses_daemons = false;          ///< the transports lead to acc-agent daemons (acc-ctl bridge)
   std::size_t min_hosts = 0;          ///< fewer can't run the job; 0: it isn't ours to end
   std::uint32_t leaves_at = 0;        ///< acc-ctl follows: so many Ctrl-C leave the job; 0: never
+  bool is_reader = false;             ///< acc-ctl logs: the job's exit code isn't ours
   bool detaches = false;              ///< the job goes on without us when it has started
   bool waits = false;                 ///< until all hosts have room
   bool is_recorded = true;            ///< for acc-ctl; false: it is already
@@ -38,6 +39,7 @@ struct ClusterLaunch {
   std::size_t at_once = 64;           ///< transports being started
   Millis patience{60'000};            ///< of our own reader, as OutputPlan::patience
   Millis end_patience{120'000};       ///< for the other hosts when the first has ended
+  Millis lost_patience{90'000};       ///< without workers anywhere and contact to one host
   std::vector<std::string> warnings;  ///< to be told
   std::string report_file;            ///< of --report, where the first host is this machine
   std::string events_file;            ///< of --events: of all hosts; empty: none

@@ -23,8 +23,11 @@ static std::string why_closed(const char* folder) {
   if (::stat(folder, &info) != 0) return std::strerror(errno);
   if (!S_ISDIR(info.st_mode)) return std::strerror(ENOTDIR);
   if (::access(folder, W_OK | X_OK) != 0) return std::strerror(errno);
-  if (info.st_uid != ::geteuid() && info.st_uid != 0) return "it belongs to another user";
-  const bool is_shared = (info.st_mode & S_IWOTH) != 0 && (info.st_mode & S_ISVTX) == 0;
+  constexpr uid_t kUnmapped = 65534;  // in a user namespace: /tmp of the machine
+  const bool is_sticky = (info.st_mode & S_ISVTX) != 0;
+  const bool is_of_system = info.st_uid == 0 || (info.st_uid == kUnmapped && is_sticky);
+  if (info.st_uid != ::geteuid() && !is_of_system) return "it belongs to another user";
+  const bool is_shared = (info.st_mode & S_IWOTH) != 0 && !is_sticky;
   return is_shared ? "others may replace what lies there: chmod +t" : "";
 }
 
@@ -118,8 +121,12 @@ std::string RunFolder::make_attempt(Round round) {
     made_at_ = {info.st_dev, info.st_ino};
     made_ = true;
   } else if (!open_made() && ::lstat(path_.c_str(), &info) == 0) {
-    log::info("run_folder_replaced", {{"folder", path_}});
-    return {};
+    // It was removed, and made anew for log files; or another user put something else there.
+    if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid()) {
+      log::info("run_folder_replaced", {{"folder", path_}});
+      return {};
+    }
+    made_at_ = {info.st_dev, info.st_ino};
   }
   std::string attempt = attempt_folder(path_, round);
   if (::mkdir(attempt.c_str(), 0755) != 0 && errno != EEXIST) return {};

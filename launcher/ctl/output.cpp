@@ -133,6 +133,7 @@ int follow_launch(const Invocation& call, const LaunchState& launch) {
   wish.transport = "acc-ctl bridge";
   wish.program = "acc-ctl";
   wish.leaves_at = attaches ? 2 : 1;
+  wish.is_reader = !attaches;
   wish.shows_status = attaches;
   for (const auto& one : launch.parts) {
     if (!one.job) continue;
@@ -148,8 +149,7 @@ int follow_launch(const Invocation& call, const LaunchState& launch) {
   if (wish.hosts.empty()) return fail(CtlExit::no_such_job, "no node has a job of it");
   const int exit = agent::run_on_hosts(wish, agent::GuardianLink{});
   const auto unknown = unknown_nodes(launch);
-  const bool is_exit_of_ours = attaches || exit == 128 + SIGINT;  // else the job's, as of attach
-  if (unknown.empty()) return is_exit_of_ours ? exit : code(CtlExit::done);
+  if (unknown.empty()) return exit;
   tell("what was written on " + join(unknown, ", ") +
        " is missing: could not be asked at the beginning; acc-ctl logs " + launch.record.id +
        " asks again");

@@ -472,7 +472,8 @@ TEST_CASE("a healthy job was stopped when the daemon of a host had been dead for
     CHECK(Story::finish(story.ended(0, 0)) == 0);
   }
   SECTION("a restart was delayed") {
-    CHECK(rest_timers(story(HostWorks{0, false})) == std::vector{Millis{75'000}});
+    CHECK(rest_timers(story(HostWorks{0, false, true})).empty());  // its workers save
+    CHECK(rest_timers(story(HostWorks{0, false})) == std::vector{Millis{90'000}});
     CHECK(rest_timers(story(HostWorks{0, false})).empty());  // not longer with each event
     CHECK(count<DisarmFanOutTimer>(story(HostWorks{0, true})) == 1);
     CHECK(count<SendSignal>(story(FanOutTimerFired{FanOutTimer::rest})) == 0);
@@ -482,6 +483,23 @@ TEST_CASE("a healthy job was stopped when the daemon of a host had been dead for
     CHECK(count<SendSignal>(story(FanOutTimerFired{FanOutTimer::rest})) == 1);
     CHECK(Story::finish(story.ended(0, 143)) == to_int(ExitCode::nodes_missing));
   }
+}
+
+TEST_CASE("the last host waited ten minutes, as two others were lost one after the other",
+          "[agent][fanout]") {
+  Story story{3};
+  story.state.policy.min_hosts = 3;
+  story.state.policy.uses_daemons = true;
+  story.run_all();
+  for (const HostIndex host : {0U, 1U, 2U}) {
+    story(HostReportedStart{host, "job"});
+    story(HostWorks{host, true});
+  }
+  story(HostWorks{0, false});
+  CHECK(all<ArmFanOutTimer>(story.exited(1, 255)).empty());  // host 2 seems to work
+  const auto armed = all<ArmFanOutTimer>(story.exited(2, 255));
+  REQUIRE(armed.size() == 1);
+  CHECK(armed[0].timer == FanOutTimer::rest);
 }
 
 TEST_CASE("a job whose lost node was given up had exit code 0", "[agent][fanout]") {

@@ -55,13 +55,15 @@ TEST_CASE("a host whose workers have succeeded waits for those of others", "[age
   LaunchCourse course{{"a", "b"}};
   for (const HostIndex host : {0U, 1U}) course.take(host, started(2));
   CHECK(course.is_at_work(0));
-  CHECK_FALSE(course.is_done(0));
+  CHECK_FALSE(course.is_ending(0));
   for (int i = 0; i < 2; ++i) course.take(0, R"({"event": "worker_ended", "exit_code": 0})");
-  CHECK(course.is_done(0));
+  CHECK(course.is_ending(0));
   CHECK_FALSE(course.is_at_work(0));
   course.take(1, R"({"event": "worker_ended", "exit_code": null, "signal": "SIGKILL"})");
+  course.take(1, R"({"event": "stopping"})");
+  CHECK(course.is_ending(1));
   course.take(1, R"({"event": "worker_ended", "exit_code": 0})");
-  CHECK_FALSE(course.is_done(1));
+  CHECK_FALSE(course.is_ending(1));
   course.take(0, started(2));
   CHECK(course.is_at_work(0));
 }
