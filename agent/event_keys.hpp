@@ -79,7 +79,7 @@ inline constexpr std::array kEventKeys{
     EventKey{"progress", "rank", "number", "of this node's worker that has done the fewest steps"},
     EventKey{"progress", "step", "number", "of its last heartbeat"},
     EventKey{"progress", "steps_per_second", "number or null", "null: too few were seen"},
-    EventKey{"straggler", "round", "number", "once for each rank that is slower than others"},
+    EventKey{"straggler", "round", "number", "a rank is slower than others; told again if it was as fast as they for a minute"},
     EventKey{"straggler", "rank", "number", "of a worker of this node"},
     EventKey{"straggler", "steps_per_second", "number", "over its last 16 steps"},
     EventKey{"straggler", "times_slower", "number", "than the median of the others here"},
