@@ -87,7 +87,7 @@ class NodeStacks {
     Instant at;
   };
   std::optional<Completed> completed_;  ///< all workers here have finished
-  std::uint64_t rounds_ = 0;  ///< started so far: a key belongs to one
+  std::uint64_t rounds_ = 0;            ///< started so far: a key belongs to one
   std::uint64_t next_hang_ = 1;
   std::vector<std::uint64_t> own_requests_;
   std::vector<std::weak_ptr<Gathering>> open_;

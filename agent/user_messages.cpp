@@ -87,7 +87,8 @@ std::string module_hint(std::string_view error, const std::string& program) {
     return printable(program, 200) +
            " has no module 'acc_heartbeat': it is a file of acc-launch, "
            "share/acc/python/acc_heartbeat.py beside its folder bin. With acc-launch in /usr/bin: "
-           "PYTHONPATH=/usr/share/acc/python (with --hosts: --env PYTHONPATH=/usr/share/acc/python)";
+           "PYTHONPATH=/usr/share/acc/python (with --hosts: --env "
+           "PYTHONPATH=/usr/share/acc/python)";
   return printable(program, 200) + " has no module '" + printable(module, 60) +
          "': install it there, or run the script with another Python (PYTHON_EXEC names it)";
 }

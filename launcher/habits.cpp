@@ -44,8 +44,12 @@ constexpr Habit kHabits[] = {
     // ---- mpirun and mpiexec of Open MPI, MPICH and Intel MPI
     {"np n", "mpirun's flag; here --num_processes N", true, "num_processes"},
     {"N npernode ppn perhost", "mpirun's flag; here --nproc_per_node N", true, "nproc_per_node"},
-    {"host H hosts", "mpirun's flag; here --hosts a:8,b:8, through acc-agent on each, or with --ssh", true, "hosts"},
-    {"machinefile hostfile f", "mpirun's flag; here --hostfile FILE, through acc-agent on each, or with --ssh", true, "hostfile"},
+    {"host H hosts",
+     "mpirun's flag; here --hosts a:8,b:8, through acc-agent on each, or with --ssh", true,
+     "hosts"},
+    {"machinefile hostfile f",
+     "mpirun's flag; here --hostfile FILE, through acc-agent on each, or with --ssh", true,
+     "hostfile"},
     {"x genvlist envlist export",
      "mpirun's flag; workers inherit all variables: VAR=value acc-launch …; with --hosts --env "
      "NAME",
@@ -80,7 +84,8 @@ constexpr std::pair<std::string_view, std::string_view> kCommands[] = {
     {"config",
      "the program for it is acc-config; files of `accelerate config` work as they are, and "
      "acc-launch --print_config shows what counts"},
-    {"env", "the program for it is acc-env, for bug reports; acc-test --local_only checks this machine"},
+    {"env",
+     "the program for it is acc-env, for bug reports; acc-test --local_only checks this machine"},
     {"test", "the program for it is acc-test"},
     {"to-fsdp2", "that is acc-config convert --to fsdp2 FILE"},
     {"merge-weights", "`accelerate merge-weights` does it"},

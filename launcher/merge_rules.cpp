@@ -127,9 +127,6 @@ void MergeRules::reject_counts(bool machines_too) {
 
 // A flag beats the file's way of counting, whichever of the two it is.
 void MergeRules::drop_beaten_counts() {
-  const auto is_flag = [&](Key key) {
-    return spec_.is_given(key) && spec_[key].source == Source::flag;
-  };
   const auto drop_beaten = [&](Key theirs, Key ours) {
     if (is_flag(ours) && !is_flag(theirs))
       spec_.set(theirs, default_value(row_of(theirs)), Source::by_default, "");
@@ -176,12 +173,10 @@ void MergeRules::torchrun_counts() {
   }
   const auto workers = workers_per_node(per_node ? spec_.text("nproc_per_node"_key) : "1");
   if (!workers) return reject_counts(false);
-  const bool is_total_by_flag =
-      spec_.is_given("num_processes"_key) && spec_["num_processes"_key].source == Source::flag;
   const Key who = per_node ? "nproc_per_node"_key : "nnodes"_key;
   spec_.set("num_machines"_key, Value{std::int64_t{nodes.max}}, spec_[who].source,
             spec_[who].origin);
-  if (per_node || !is_total_by_flag)
+  if (per_node || !is_flag("num_processes"_key))
     spec_.set("num_processes"_key, Value{*workers * nodes.max}, spec_[who].source,
               spec_[who].origin);
   if (!spec_.is_set("machine_rank"_key))

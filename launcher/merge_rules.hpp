@@ -25,7 +25,6 @@ class MergeRules {
   /// What flags and file leave open and a scheduler says.
   void scheduler();
   /// --nproc_per_node × --nnodes is num_processes.
-  void drop_beaten_counts();
   void torchrun_counts();
   /// What counts and the machine's number can't be, and what contradicts --standalone.
   void counts();
@@ -46,6 +45,10 @@ class MergeRules {
   /// As the original's get_int_from_env: the first of these that is set to 0 or more.
   std::int64_t number_from(std::initializer_list<std::string_view> names, std::int64_t otherwise);
   std::optional<std::int64_t> workers_per_node(const std::string& word);
+  [[nodiscard]] bool is_flag(Key key) const {
+    return spec_.is_given(key) && spec_[key].source == Source::flag;
+  }
+  void drop_beaten_counts();
   /// torchrun's counts can't be read, so how many workers there are isn't known.
   void reject_counts(bool machines_too);
 

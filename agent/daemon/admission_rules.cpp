@@ -32,24 +32,24 @@ std::optional<Error> refusal_of_user(const Submission& submission, uid_t uid,
   return std::nullopt;
 }
 
+std::string slots_and_gpus(const SlotRequest& wanted, std::size_t slots, std::size_t gpus) {
+  return plural(slots, "slot") + (wanted.gpus == 0 ? "" : " and " + plural(gpus, "GPU"));
+}
+
 std::optional<Error> refusal_of_room(const Submission& submission, uid_t uid, const NodeLoad& load,
                                      const SlotTable& slots) {
   const SlotRequest wanted{submission.slots, submission.gpus, uid};
-  const auto with_gpus = [&](std::size_t slot_count, std::size_t gpu_count) {
-    return plural(slot_count, "slot") +
-           (wanted.gpus == 0 ? "" : " and " + plural(gpu_count, "GPU"));
-  };
-  const std::string asked = with_gpus(wanted.slots, wanted.gpus);
+  const std::string asked = slots_and_gpus(wanted, wanted.slots, wanted.gpus);
   if (!slots.can_hold(wanted))
     return Error{Errc::exhausted, "it needs " + asked + ", and this node has " +
-                                      with_gpus(slots.slots(), slots.gpus().size()) +
+                                      slots_and_gpus(wanted, slots.slots(), slots.gpus().size()) +
                                       " in all: ask for fewer, or raise that in the settings of "
                                       "its acc-agent"};
   if (submission.wait || slots.has_free(wanted)) return std::nullopt;
   const auto others = plural(slots.waiting(), "job") + (slots.waiting() == 1 ? " waits" : " wait");
   const bool is_taken = slots.free_slots() < wanted.slots || slots.free_gpus().size() < wanted.gpus;
-  std::string text = "no room: it needs " + asked +
-                     ", free: " + with_gpus(slots.free_slots(), slots.free_gpus().size()) +
+  std::string text = "no room: it needs " + asked + ", free: " +
+                     slots_and_gpus(wanted, slots.free_slots(), slots.free_gpus().size()) +
                      (is_taken ? "" : ", for which " + others + " already") +
                      "; running here: " + busy_text(slots, load.seen);
   if (slots.waiting() > 0 && is_taken) text += ", and " + others;
@@ -89,13 +89,11 @@ std::optional<Error> refusal_of_restart(const Submission& submission, uid_t uid,
 
 std::string waiting_words(const Submission& submission, const std::string& drained,
                           const SlotTable& slots) {
-  const auto with_gpus = [&](std::size_t slot_count, std::size_t gpu_count) {
-    return plural(slot_count, "slot") +
-           (submission.gpus == 0 ? "" : " and " + plural(gpu_count, "GPU"));
-  };
-  std::string words = "waits for " + with_gpus(submission.slots, submission.gpus);
-  if (!slots.can_hold({submission.slots, submission.gpus, 0}))
-    words += ", and this node has " + with_gpus(slots.slots(), slots.gpus().size()) + " in all";
+  const SlotRequest wanted{submission.slots, submission.gpus};
+  std::string words = "waits for " + slots_and_gpus(wanted, wanted.slots, wanted.gpus);
+  if (!slots.can_hold(wanted))
+    words += ", and this node has " + slots_and_gpus(wanted, slots.slots(), slots.gpus().size()) +
+             " in all";
   if (!drained.empty()) words += "; this node is drained: " + drained;
   return words;
 }

@@ -91,8 +91,8 @@ class Comparison {
     return others;
   }
   // Not silent: it tries something again and again. A thread that only sends heartbeats, while the
-  // program waits, looks the same, but for the stack. So does a rank a step ahead, as the heartbeat of
-  // a step may be sent at its end: one that tries again in the next step has no later one.
+  // program waits, looks the same, but for the stack. So does a rank a step ahead, as the heartbeat
+  // of a step may be sent at its end: one that tries again in the next step has no later one.
   std::optional<Culprits> lagging() const {
     std::uint64_t fewest = UINT64_MAX;
     std::size_t known_to_wait = 0;
@@ -111,8 +111,8 @@ class Comparison {
       const auto& rank = ranks_[i];
       if (std::ranges::find(silent_, i) != silent_.end()) continue;
       if (rank.is_starting && waits(rank).value_or(false)) continue;
-      const bool is_next = steps_of(rank) == fewest + 1 && known_to_wait > 0 &&
-                           !waits(rank).value_or(true);
+      const bool is_next =
+          steps_of(rank) == fewest + 1 && known_to_wait > 0 && !waits(rank).value_or(true);
       if (!rank.is_stuck || (steps_of(rank) > fewest && !is_next) || waits(rank).value_or(false)) {
         are_others_silent = false;
         continue;
@@ -264,8 +264,10 @@ std::string repeating_words(const std::vector<RankSummary>& ranks, const Culprit
     step = rank.step;
   }
   if (found.empty()) return {};
-  if (found.size() > 1) return name_ranks(std::move(found)) + " send heartbeats, but of one step each";
-  return name_ranks(std::move(found)) + " sends heartbeats, but only of step " + std::to_string(step);
+  if (found.size() > 1)
+    return name_ranks(std::move(found)) + " send heartbeats, but of one step each";
+  return name_ranks(std::move(found)) + " sends heartbeats, but only of step " +
+         std::to_string(step);
 }
 
 std::string finished_words(const std::vector<FinishedRank>& finished, std::string_view link) {

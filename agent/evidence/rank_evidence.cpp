@@ -253,11 +253,19 @@ std::string group_key(const RankSummary& rank) {
 }
 
 std::string encode(const Request& r) {
-  Json json{{"job", r.facts.job},     {"node", r.facts.node}, {"round", r.facts.round},
-            {"why", r.facts.why},     {"when", r.facts.when}, {"page", r.has_page},
-            {"limit_ms", r.limit_ms}, {"files", r.files},     {"workers", Json::array()},
-            {"gathered", Json::array()}, {"missing", r.facts.missing},
-            {"purpose", name_of(r.facts.purpose)}, {"finished", json_of(r.facts.finished)}};
+  Json json{{"job", r.facts.job},
+            {"node", r.facts.node},
+            {"round", r.facts.round},
+            {"why", r.facts.why},
+            {"when", r.facts.when},
+            {"page", r.has_page},
+            {"limit_ms", r.limit_ms},
+            {"files", r.files},
+            {"workers", Json::array()},
+            {"gathered", Json::array()},
+            {"missing", r.facts.missing},
+            {"purpose", name_of(r.facts.purpose)},
+            {"finished", json_of(r.facts.finished)}};
   for (const auto& node : r.gathered) json["gathered"].push_back(json_of(node));
   for (const auto& worker : r.workers)
     json["workers"].push_back({{"rank", worker.rank.value()},

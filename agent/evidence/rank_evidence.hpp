@@ -97,8 +97,8 @@ struct RankEvidence {
   std::vector<FlightGroup> flight;  ///< what torch's flight recorder says
 };
 
-/// A worker that has exited with code 0 while others go on. They may wait for it, or be those that have
-/// more to do: nothing of it is left to look at.
+/// A worker that has exited with code 0 while others go on. They may wait for it, or be those that
+/// have more to do: nothing of it is left to look at.
 struct FinishedRank {
   Rank rank{0};
   Millis before{0};  ///< so long before the look, or before the hang was found

@@ -44,8 +44,7 @@ std::string RunFolder::base_folder(const OutputPlan& output) {
   std::string folder = in_memory ? "/dev/shm" : "/tmp";
   if (is_named)
     detour_ = std::string{"TMPDIR is '"} + printable(temporary) + "', which can't be used (" +
-              reason + "): " + (holds_logs_ ? "log files" : "error files") +
-              " go to " + folder;
+              reason + "): " + (holds_logs_ ? "log files" : "error files") + " go to " + folder;
   return folder;
 }
 
@@ -81,8 +80,8 @@ bool RunFolder::forget_some(Round before) {
   const auto end = std::chrono::steady_clock::now() + kSlice;
   const auto folder = open_made();
   if (!folder) return true;
-  const std::string attempt = attempt_folder("/proc/self/fd/" + std::to_string(folder.get()),
-                                             Round{before.value() - 1});
+  const std::string attempt =
+      attempt_folder("/proc/self/fd/" + std::to_string(folder.get()), Round{before.value() - 1});
   std::error_code ignored;
   for (const auto& worker : std::filesystem::directory_iterator{attempt, ignored}) {
     if (std::chrono::steady_clock::now() >= end) return false;

@@ -42,13 +42,13 @@ std::vector<evidence::RankSummary> all_ranks(const std::vector<evidence::NodeEvi
   return ranks;
 }
 
-// By its stack, or as nothing tells it from the others: a wait of the program's own looks like work.
+// By its stack, or as nothing tells it from the others: a wait of the program's own looks like
+// work.
 bool may_wait(const evidence::RankSummary& rank, const evidence::Culprits& culprits) {
   const bool is_stopped = rank.state == 'T' || rank.state == 't' || rank.state == 'D';
   if (!rank.is_silent || rank.is_overdue || is_stopped) return false;
   const auto waits = evidence::waits(rank);
-  return waits.value_or(false) ||
-         (culprits.why.empty() && (culprits.which.size() > 1 || !waits));
+  return waits.value_or(false) || (culprits.why.empty() && (culprits.which.size() > 1 || !waits));
 }
 
 struct Finished {

@@ -225,8 +225,8 @@ void JobWatch::look_for_hangs(const std::vector<heartbeat::Beat>& beats,
   if (!seen.without_heartbeats.empty() && !std::exchange(is_unused_told_, true)) {
     std::vector<std::uint32_t> ranks;
     for (const auto local : seen.without_heartbeats) ranks.push_back(rank_of(local).value());
-    parts_.messages.warning(evidence::name_ranks(ranks) +
-                            " sent no heartbeat in " + describe(hangs_.first_limit()) +
+    parts_.messages.warning(evidence::name_ranks(ranks) + " sent no heartbeat in " +
+                            describe(hangs_.first_limit()) +
                             ", and others go on: --hang_timeout judges only ranks that send some, "
                             "so send them from all ranks (docs/worker-socket.md)");
   }

@@ -11,7 +11,8 @@ namespace {
 // and that of a rank 2.5 times slower is beyond it.
 constexpr std::uint64_t kWindowSteps = 16;
 constexpr std::uint64_t kWindowNs = 2'000'000'000;  // of short steps more: a hiccup is no straggler
-// A longer hiccup makes the mean as slow as it likes, and is in one look: most of them must be slow.
+// A longer hiccup makes the mean as slow as it likes, and is in one look: most of them must be
+// slow.
 constexpr std::ptrdiff_t kWindowLooks = 5;
 constexpr std::size_t kMostSamples = 256;
 constexpr double kSlow = 2.0;
@@ -111,7 +112,8 @@ double StragglerWatch::usual_pace(const Worker& worker, const Window& own,
     return paces;
   };
   auto paces = paces_since(window.first->time_ns);
-  if (paces.size() < static_cast<std::size_t>(kWindowLooks)) paces = paces_since(own.first->time_ns);
+  if (paces.size() < static_cast<std::size_t>(kWindowLooks))
+    paces = paces_since(own.first->time_ns);
   return paces.empty() ? own.seconds_a_step() : median_of(std::move(paces));
 }
 
@@ -134,8 +136,12 @@ std::optional<double> StragglerWatch::times_slower(
 }
 
 bool StragglerWatch::is_news(Worker& worker, double times, std::uint64_t now_ns) {
-  if (times > kRecovered) worker.slow_ns = now_ns;
-  if (now_ns - worker.slow_ns >= kRecoveredNs) worker.is_told = false;
+  if (times > kRecovered)
+    worker.fast_since_ns = 0;
+  else if (worker.fast_since_ns == 0)
+    worker.fast_since_ns = now_ns;
+  if (worker.fast_since_ns != 0 && now_ns - worker.fast_since_ns >= kRecoveredNs)
+    worker.is_told = false;
   return times > kSlow && !std::exchange(worker.is_told, true);
 }
 
@@ -170,8 +176,8 @@ std::vector<StragglerWatch::Straggler> StragglerWatch::look(
   }
   std::vector<Straggler> found;
   for (std::size_t i = 0; i < windows.size(); ++i) {
-    if (!windows[i]) continue;
-    const auto times = times_slower(i, windows);
+    const auto times = windows[i] ? times_slower(i, windows) : std::nullopt;
+    if (!times) workers_[i].fast_since_ns = 0;
     if (!times || !is_news(workers_[i], *times, nanoseconds_of(now))) continue;
     const auto& window = *windows[i];
     const Instant began{std::chrono::nanoseconds{window.first->time_ns}};

@@ -29,8 +29,8 @@ class StragglerWatch {
     Millis since{0};  ///< so long ago its window of slow steps began
     friend bool operator==(const Straggler&, const Straggler&) = default;
   };
-  /// Takes in the heartbeats of all workers. @return those found now; each once, until it was as fast
-  /// as the others for a minute
+  /// Takes in the heartbeats of all workers. @return those found now; each once, until it was as
+  /// fast as the others for a minute
   std::vector<Straggler> look(const std::vector<heartbeat::Beat>& beats, Instant now);
 
   /// Over the last steps, from two seconds of them on; of a worker that is late with its next step the
@@ -46,7 +46,7 @@ class StragglerWatch {
   struct Worker {
     std::deque<Sample> samples;  ///< the oldest first
     bool is_told = false;
-    std::uint64_t slow_ns = 0;  ///< … and was still slow at this look
+    std::uint64_t fast_since_ns = 0;  ///< it can be compared, and is as fast as the others; 0: no
   };
   using At = std::deque<Sample>::const_iterator;
   struct Window {
@@ -68,7 +68,8 @@ class StragglerWatch {
   /// Median over the looks in the time of `window`, in seconds a step: a hiccup is in one of them.
   [[nodiscard]] double usual_pace(const Worker& worker, const Window& own,
                                   const Window& window) const;
-  /// Than the others in the same time, by the mean and by the median; nothing: none can be compared.
+  /// Than the others in the same time, by the mean and by the median; nothing: none can be
+  /// compared.
   [[nodiscard]] std::optional<double> times_slower(
       std::size_t worker, const std::vector<std::optional<Window>>& windows) const;
   /// Whether it is to be told now.

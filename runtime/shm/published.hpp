@@ -37,9 +37,9 @@ class PublishedWait {
     word_.store(static_cast<std::uint64_t>(wait.operation) << 56 | now_ms() << 32 | wait.of);
   }
   void end() noexcept { word_.store(0); }
-  /// The wait, if it has lasted for kLastingMs. Two ranks that exchange messages wait for each other
-  /// again and again for an instant; one that has waited so long waits in fact, and what is found
-  /// of several ranks one after the other holds for all of them at once.
+  /// The wait, if it has lasted for kLastingMs. Two ranks that exchange messages wait for each
+  /// other again and again for an instant; one that has waited so long waits in fact, and what is
+  /// found of several ranks one after the other holds for all of them at once.
   [[nodiscard]] Wait lasting() const noexcept {
     const auto word = word_.load();
     const auto since = word >> 32 & kTimeMask;

@@ -116,9 +116,7 @@ class Desk {
     if (std::holds_alternative<Completed>(message)) agents_.at(peer).state = NodeState::completed;
     take(membership_.said(peer, {epoch, std::move(message)}, now));
   }
-  void breaks(PeerId peer, const std::string& why = "connection reset") {
-    loses(peer, {why});
-  }
+  void breaks(PeerId peer, const std::string& why = "connection reset") { loses(peer, {why}); }
   void loses(PeerId peer, const LinkLoss& loss) {
     agents_.at(peer).is_connected = false;
     take(membership_.left(peer, loss, now));

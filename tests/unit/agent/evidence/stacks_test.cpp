@@ -300,7 +300,8 @@ TEST_CASE("a rank that only sent heartbeats of its step was not named, but those
   CHECK(find_culprits(all).which == row.culprits);
 }
 
-TEST_CASE("a rank that sent heartbeats of one step, and wasn't named, was not told", "[agent][evidence]") {
+TEST_CASE("a rank that sent heartbeats of one step, and wasn't named, was not told",
+          "[agent][evidence]") {
   auto all = ranks(4);
   all[1].is_silent = false;
   all[1].is_stuck = true;
@@ -699,7 +700,8 @@ TEST_CASE("stacks without native ones name the package to install, and the nodes
   CHECK(of_nodes.find("no native stacks of node a, c: ") != std::string::npos);
 }
 
-TEST_CASE("ranks that had finished, of all nodes, were missing in the stacks", "[agent][evidence]") {
+TEST_CASE("ranks that had finished, of all nodes, were missing in the stacks",
+          "[agent][evidence]") {
   CHECK(finished_words({}).empty());
   CHECK(finished_words({{Rank{1}, 12s}}) == "rank 1 had finished (exit code 0) 12 s before");
   Request request;
@@ -708,10 +710,11 @@ TEST_CASE("ranks that had finished, of all nodes, were missing in the stacks", "
   NodeEvidence a{"a", {}, {}}, b{"b", {}, {}};
   a.finished = {{Rank{1}, 12s}};
   b.finished = {{Rank{2}, 5min}};
-  CHECK(text_of_nodes({}, {a, b}).find(
-            "\nranks 1,2 had finished (exit code 0), the last of them 12 s before\n") !=
+  CHECK(text_of_nodes({}, {a, b})
+            .find("\nranks 1,2 had finished (exit code 0), the last of them 12 s before\n") !=
         std::string::npos);
-  CHECK(decode_node(R"({"node": "a", "tools": [], "ranks": []})")->finished.empty());  // an older one
+  CHECK(
+      decode_node(R"({"node": "a", "tools": [], "ranks": []})")->finished.empty());  // an older one
   for (const auto* finished : {"[1]", "[[1]]", R"([["x", 1]])"})
     CHECK_FALSE(decode_node(std::string{R"({"node": "a", "tools": [], "ranks": [], "finished": )"} +
                             finished + "}")

@@ -53,6 +53,16 @@ struct Story {
     for (HostIndex i = 0; i < state.hosts.size(); ++i) prepared(i);
     REQUIRE(state.phase == FanOutPhase::running);
   }
+  /// Through daemons, and all of them are needed.
+  void run_all_on_daemons() {
+    state.policy.min_hosts = state.hosts.size();
+    state.policy.uses_daemons = true;
+    run_all();
+    for (HostIndex host = 0; host < state.hosts.size(); ++host) {
+      (*this)(HostReportedStart{host, "job"});
+      (*this)(HostWorks{host, true});
+    }
+  }
   static std::optional<int> finish(const FanOutActions& actions) {
     const auto found = all<FinishFanOut>(actions);
     REQUIRE(found.size() <= 1);
@@ -452,13 +462,7 @@ TEST_CASE("the others waited ten minutes for a node whose part had ended for goo
 TEST_CASE("a healthy job was stopped when the daemon of a host had been dead for a minute",
           "[agent][fanout]") {
   Story story{2};
-  story.state.policy.min_hosts = 2;
-  story.state.policy.uses_daemons = true;
-  story.run_all();
-  for (const HostIndex host : {0U, 1U}) {
-    story(HostReportedStart{host, "job"});
-    story(HostWorks{host, true});
-  }
+  story.run_all_on_daemons();
   const auto rest_timers = [](const FanOutActions& actions) {
     std::vector<Millis> delays;
     for (const auto& armed : all<ArmFanOutTimer>(actions)) {
@@ -488,13 +492,7 @@ TEST_CASE("a healthy job was stopped when the daemon of a host had been dead for
 TEST_CASE("the last host waited ten minutes, as two others were lost one after the other",
           "[agent][fanout]") {
   Story story{3};
-  story.state.policy.min_hosts = 3;
-  story.state.policy.uses_daemons = true;
-  story.run_all();
-  for (const HostIndex host : {0U, 1U, 2U}) {
-    story(HostReportedStart{host, "job"});
-    story(HostWorks{host, true});
-  }
+  story.run_all_on_daemons();
   story(HostWorks{0, false});
   CHECK(all<ArmFanOutTimer>(story.exited(1, 255)).empty());  // host 2 seems to work
   const auto armed = all<ArmFanOutTimer>(story.exited(2, 255));

@@ -12,6 +12,22 @@ using namespace acc;
 using namespace acc::agent;
 using namespace acc::agent::testing;
 
+namespace {
+
+/// $TMPDIR, as long as it lives.
+struct TemporaryFolder : Folder {
+  TemporaryFolder() {
+    if (const char* before = ::getenv("TMPDIR")) kept = before;
+    ::setenv("TMPDIR", path.c_str(), 1);
+  }
+  ~TemporaryFolder() { kept.empty() ? ::unsetenv("TMPDIR") : ::setenv("TMPDIR", kept.c_str(), 1); }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  std::string kept;
+};
+
+}  // namespace
+
 TEST_CASE("a run without logs leaves no folder behind", "[agent]") {
   std::string path;
   {
@@ -41,14 +57,10 @@ TEST_CASE("logs stay, and a run id can't climb out of the log folder", "[agent]"
 
 TEST_CASE("everybody could read the log files of --tee in the folder for temporary files",
           "[agent]") {
-  Folder temporary;
-  const char* before = ::getenv("TMPDIR");
-  const std::string kept = before != nullptr ? before : "";
-  ::setenv("TMPDIR", temporary.path.c_str(), 1);
+  const TemporaryFolder temporary;
   OutputPlan output;
   output.redirects.all = Streams::both;
   RunFolder folder{output, "none", "", "abcdefgh"};
-  kept.empty() ? ::unsetenv("TMPDIR") : ::setenv("TMPDIR", kept.c_str(), 1);
   REQUIRE_FALSE(folder.make_attempt(Round{0}).empty());
   const auto others = fs::perms::others_all | fs::perms::group_all;
   CHECK((fs::status(folder.path()).permissions() & others) == fs::perms::none);
@@ -56,12 +68,8 @@ TEST_CASE("everybody could read the log files of --tee in the folder for tempora
 
 TEST_CASE("a link in place of the run folder led to the folders of others, which were emptied",
           "[agent]") {
-  Folder temporary;
-  const char* before = ::getenv("TMPDIR");
-  const std::string kept = before != nullptr ? before : "";
-  ::setenv("TMPDIR", temporary.path.c_str(), 1);
+  const TemporaryFolder temporary;
   RunFolder folder{{}, "none", "", "abcdefgh"};
-  kept.empty() ? ::unsetenv("TMPDIR") : ::setenv("TMPDIR", kept.c_str(), 1);
   REQUIRE_FALSE(folder.make_attempt(Round{0}).empty());
   const auto others = temporary.path / "others";
   fs::create_directories(others / "attempt_0" / "precious");
@@ -83,10 +91,7 @@ TEST_CASE("a link in place of the run folder led to the folders of others, which
 }
 
 TEST_CASE("a TMPDIR in which others may replace what is there isn't used", "[agent]") {
-  Folder temporary;
-  const char* before = ::getenv("TMPDIR");
-  const std::string kept = before != nullptr ? before : "";
-  ::setenv("TMPDIR", temporary.path.c_str(), 1);
+  const TemporaryFolder temporary;
   const auto detour = [&](mode_t mode) {
     REQUIRE(::chmod(temporary.path.c_str(), mode) == 0);
     return RunFolder{{}, "none", "", "abcdefgh"}.detour();
@@ -99,7 +104,6 @@ TEST_CASE("a TMPDIR in which others may replace what is there isn't used", "[age
     REQUIRE(::chown(temporary.path.c_str(), 1002, 1002) == 0);
     CHECK(detour(0755).find("belongs to another user") != std::string::npos);
   }
-  kept.empty() ? ::unsetenv("TMPDIR") : ::setenv("TMPDIR", kept.c_str(), 1);
 }
 
 TEST_CASE("machines that share the log folder are told apart", "[agent]") {

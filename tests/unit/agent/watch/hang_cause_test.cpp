@@ -137,7 +137,8 @@ TEST_CASE("a rank that lags though it sends heartbeats is blamed with its step",
         "hung: sends heartbeats, but only of step 41, at fetch (data.py:7); ranks 0-2 wait for it");
   const auto on_a = cause_of_hang(both_silent(), kOnA, {a, b});
   CHECK_FALSE(on_a.is_here);
-  CHECK(on_a.text.starts_with("hung: waits for rank 3 on b, which hung: sends heartbeats, but only "));
+  CHECK(on_a.text.starts_with(
+      "hung: waits for rank 3 on b, which hung: sends heartbeats, but only "));
 }
 
 TEST_CASE("a rank that tries again in the step after the others' heartbeats was told nowhere",
@@ -193,12 +194,14 @@ TEST_CASE("a section that is over its limit on another node is no silence of hea
         "hung: waits for rank 2 on b, which hung in a section, for longer than that may take");
 }
 
-TEST_CASE("a rank that had finished, for which the others waited, was told nowhere", "[agent][watch]") {
+TEST_CASE("a rank that had finished, for which the others waited, was told nowhere",
+          "[agent][watch]") {
   auto node = node_of("a", 0);
   node.finished = {{Rank{2}, 15s}};
   const auto text = [&] { return cause_of_hang(both_silent(), kOnA, {node}).text; };
   const std::string awaited =
-      "hung: may wait for rank 2, which had finished (exit code 0) 15 s before: no heartbeat for 12 s "
+      "hung: may wait for rank 2, which had finished (exit code 0) 15 s before: no heartbeat for "
+      "12 s "
       "after step 41";
   CHECK(text() == awaited + "; likewise rank 1");
   SECTION("of another node") {

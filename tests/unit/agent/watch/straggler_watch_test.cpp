@@ -119,7 +119,8 @@ TEST_CASE("one hiccup made a straggler of a healthy rank, whose slowness later w
   }
 }
 
-TEST_CASE("a rank that recovered and slowed down again was told once a round", "[agent][straggler]") {
+TEST_CASE("a rank that recovered and slowed down again was told once a round",
+          "[agent][straggler]") {
   Race race{4, 1.0, 0.05, 1};
   const auto told = [&](int seconds) {
     std::size_t count = 0;
@@ -139,6 +140,22 @@ TEST_CASE("a rank that recovered and slowed down again was told once a round", "
     race.slow_down(1, 4);
     CHECK(told(60) == 0);
   }
+}
+
+TEST_CASE("a slow rank was told again after a section and one fast look", "[agent][straggler]") {
+  Race race{4, 1.0, 0.05, 1};
+  const auto told = [&](int seconds) {
+    std::size_t count = 0;
+    for (int i = 0; i < seconds; ++i) count += race.second().size();
+    return count;
+  };
+  race.slow_down(1, 4);
+  CHECK(told(200) == 1);
+  race.slow_down(1, 0.25);
+  CHECK(race.section(0, 120) == 0);  // nobody is compared meanwhile
+  CHECK(told(40) == 0);
+  race.slow_down(1, 4);
+  CHECK(told(100) == 0);
 }
 
 TEST_CASE("steps in which a debugger held a rank make no straggler of it", "[agent][straggler]") {

@@ -208,8 +208,9 @@ TEST_CASE("status of a job that had failed said its code, and not why", "[ctl]")
         "cannot start './x'\n");
   CHECK(failure_text(json{{"first_failure", nullptr}, {"reason", "node b is lost"}}) ==
         "node b is lost\n");
-  for (const auto* other : {"null", "[]", "{}", R"({"first_failure": 1})", R"({"first_failure": {}})",
-                            R"({"first_failure": {"rank": "x", "cause": 2}})"})
+  for (const auto* other :
+       {"null", "[]", "{}", R"({"first_failure": 1})", R"({"first_failure": {}})",
+        R"({"first_failure": {"rank": "x", "cause": 2}})"})
     CHECK(failure_text(json::parse(other)).empty());
 }
 
