@@ -13,8 +13,6 @@ constexpr Habit kHabits[] = {
     // ---- torch.distributed.launch, scripts that were started by hand
     {"use_env use-env",
      "torch.distributed.launch's flag; here LOCAL_RANK is always in the environment: leave it out"},
-    {"signals_to_handle signals-to-handle",
-     "torchrun's flag; SIGTERM, SIGINT, SIGHUP and SIGQUIT always end the job: leave it out", true},
     {"duplicate_stdout_filters duplicate-stdout-filters duplicate_stderr_filters "
      "duplicate-stderr-filters",
      "torchrun's flag; lines aren't filtered here: leave it out", true},
