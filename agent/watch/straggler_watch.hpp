@@ -68,10 +68,14 @@ class StragglerWatch {
   /// Median over the looks in the time of `window`, in seconds a step: a hiccup is in one of them.
   [[nodiscard]] double usual_pace(const Worker& worker, const Window& own,
                                   const Window& window) const;
-  /// Than the others in the same time, by the mean and by the median; nothing: none can be
-  /// compared.
-  [[nodiscard]] std::optional<double> times_slower(
-      std::size_t worker, const std::vector<std::optional<Window>>& windows) const;
+  using Windows = std::vector<std::optional<Window>>;
+  /// Seconds a step by its own last steps, up to which a worker isn't compared: most aren't slow,
+  /// and a comparison costs as much as all others have samples.
+  [[nodiscard]] static double suspect_pace(const Windows& windows);
+  /// Than the others in the same time (of very many: than some of them), by the mean and by the
+  /// median; nothing: none can be compared.
+  [[nodiscard]] std::optional<double> times_slower(std::size_t worker,
+                                                   const Windows& windows) const;
   /// Whether it is to be told now.
   static bool is_news(Worker& worker, double times, std::uint64_t now_ns);
 

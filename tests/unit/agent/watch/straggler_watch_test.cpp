@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <random>
 #include <vector>
@@ -95,6 +96,18 @@ TEST_CASE("a rank that is 2.5 times slower is found within 30 of its steps, and 
     CHECK(race.rate(3).value() == Approx(0.4).epsilon(0.3));
     CHECK(race.rate(0).value() == Approx(1.0).epsilon(0.3));
   }
+}
+
+TEST_CASE("each of several slow ranks among 256 is found", "[agent][straggler]") {
+  Race race{256, 0.2, 0.3, 7};
+  for (int i = 0; i < 20; ++i) REQUIRE(race.second().empty());
+  const std::vector<std::size_t> slow{0, 8, 16, 33, 34, 35, 255};
+  for (const auto rank : slow) race.slow_down(rank, 2.5);
+  std::vector<std::size_t> found;
+  for (int i = 0; i < 60; ++i)
+    for (const auto& one : race.second()) found.push_back(one.rank.value());
+  std::sort(found.begin(), found.end());
+  CHECK(found == slow);
 }
 
 TEST_CASE("10,000 steps with 30 % jitter have no false straggler", "[agent][straggler]") {
