@@ -125,19 +125,23 @@ class Chaos:
             pass
         self.wait_running(least=min(had + 1, len(self.members)), after=victim.round)
 
+    def wait_for_all(self, when):
+        """Some may have come after the last call of the round: refilled, it has a place for each."""
+        members = self.wait_running()
+        for _ in range(3):
+            if members[0].nodes == len(self.members):
+                return
+            self.refill(members[0].nodes)
+            members = self.wait_running()
+        if members[0].nodes != len(self.members):
+            raise Violation(f"only {members[0].nodes} of {len(self.members)} nodes are in the job at {when}")
+
     def finish(self):
         """At the end all come back, and a signal to one ends all."""
         self.cluster.hosts.heal()
         self.clocks.set_all(0)
         self.bring_back()
-        members = self.wait_running()
-        for _ in range(3):
-            if members[0].nodes == len(self.members):
-                break
-            self.refill(members[0].nodes)
-            members = self.wait_running()
-        if members[0].nodes != len(self.members):
-            raise Violation(f"only {members[0].nodes} of {len(self.members)} nodes are in the job at the end")
+        self.wait_for_all("the end")
         asked = self.random.choice(self.members)
         self.note(f"SIGTERM to the launcher on {asked}: the end")
         self.cluster.nodes[asked].process.send_signal(signal.SIGTERM)
@@ -171,7 +175,7 @@ class Chaos:
         try:
             for host in self.members:
                 self.launch(host)
-            self.wait_running(least=len(self.members))
+            self.wait_for_all("the start")
             while time.monotonic() < end:
                 self.one_fault()
             self.finish()
