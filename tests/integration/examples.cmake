@@ -9,5 +9,5 @@ foreach(example ${examples})
   set_tests_properties(${name} PROPERTIES LABELS "integration;examples" TIMEOUT 120 SKIP_RETURN_CODE 77)
 endforeach()
 # They train with a worker per core.
-set_tests_properties("example: 08_fashion_mnist_cpp" PROPERTIES TIMEOUT 300 COST 300 PROCESSORS ${acc_busy_processors})
-set_tests_properties("example: 02_fashion_mnist" PROPERTIES TIMEOUT 300 COST 300 PROCESSORS ${acc_busy_processors} LABELS "integration;examples;torch")
+set_tests_properties("example: 08_fashion_mnist_cpp" PROPERTIES TIMEOUT 300 COST ${acc_cost_of_busy} PROCESSORS ${acc_busy_processors})
+set_tests_properties("example: 02_fashion_mnist" PROPERTIES TIMEOUT 300 COST ${acc_cost_of_busy} PROCESSORS ${acc_busy_processors} LABELS "integration;examples;torch")
