@@ -53,15 +53,11 @@ Result<void> write_whole_file(const std::string& path, std::string_view text, st
                               mode_t mode) {
   struct stat info {};
   const bool exists = ::stat(path.c_str(), &info) == 0;
-  const auto [target, refused] = file_behind_links(path);
+  const auto [target, refused, is_nameless] = file_behind_links(path);
   if (refused != 0) return system_error(refused, "write '" + path + "'");
   if (exists && !S_ISREG(info.st_mode))
     return write_in_place(path, text, target == path ? O_NOFOLLOW : 0);
-  struct stat behind {};
-  // /proc/PID/fd/N of a memfd or a removed file: what its link reads as names no file, or another.
-  if (exists && (::stat(target.c_str(), &behind) != 0 || behind.st_ino != info.st_ino ||
-                 behind.st_dev != info.st_dev))
-    return overwrite_file(path, text);
+  if (is_nameless) return overwrite_file(path, text);
   const std::string beside = target + ".tmp-" + random_name();
   const UniqueFd fd{::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode)};
   if (!fd) return system_error(errno, "write '" + path + "'");
@@ -76,14 +72,15 @@ Result<void> write_whole_file(const std::string& path, std::string_view text, st
 }
 
 Result<void> overwrite_file(const std::string& path, std::string_view text) {
-  const UniqueFd fd{::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK)};
+  const auto file = open_file_there(path);
+  if (file.has_error()) return file.error();
+  const int fd = file->get();
   struct stat info {};
-  if (!fd || ::fstat(fd.get(), &info) != 0) return system_error(errno, "write '" + path + "'");
-  if (!S_ISREG(info.st_mode)) return system_error(EINVAL, "write '" + path + "'");
+  if (::fstat(fd, &info) != 0) return system_error(errno, "write '" + path + "'");
   std::string padded{text};  // JSON and a reader of lines take blanks at the end
   padded.resize(std::max(padded.size(), static_cast<std::size_t>(info.st_size)), ' ');
-  auto written = write_all(fd.get(), padded, path);
-  if (written.has_value() && ::ftruncate(fd.get(), static_cast<off_t>(text.size())) != 0)
+  auto written = write_all(fd, padded, path);
+  if (written.has_value() && ::ftruncate(fd, static_cast<off_t>(text.size())) != 0)
     written = system_error(errno, "write '" + path + "'");
   return written;
 }

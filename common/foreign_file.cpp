@@ -1,9 +1,9 @@
 #include "common/foreign_file.hpp"
 
-#include "common/unique_fd.hpp"
-
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <array>
@@ -33,12 +33,27 @@ std::string folder_of(const std::string& file) {
   return slash == std::string::npos ? "" : file.substr(0, slash + 1);
 }
 
-bool is_trap(const struct stat& link, const std::string& folder) {
+/// Of another user, in a folder in which all may make files and only their owners remove them.
+bool is_planted(const struct stat& file, const std::string& folder) {
   struct stat of_folder {};
   if (::stat(folder.empty() ? "." : folder.c_str(), &of_folder) != 0) return true;
   constexpr mode_t kShared = S_ISVTX | S_IWOTH;
-  return (of_folder.st_mode & kShared) == kShared && link.st_uid != ::geteuid() &&
-         link.st_uid != of_folder.st_uid;
+  const bool is_shared = (of_folder.st_mode & kShared) == kShared;
+  const bool is_foreign = file.st_uid != ::geteuid() && file.st_uid != of_folder.st_uid;
+  return is_shared && (is_foreign || (S_ISREG(file.st_mode) && file.st_nlink > 1));
+}
+
+bool is_of_proc(const UniqueFd& link) {
+  struct statfs system {};
+  return ::fstatfs(link.get(), &system) == 0 && system.f_type == PROC_SUPER_MAGIC;
+}
+
+/// Whether following `link` leads to what stands at `target`.
+bool leads_to(const std::string& link, const std::string& target) {
+  struct stat behind {};
+  struct stat named {};
+  return ::stat(link.c_str(), &behind) == 0 && ::stat(target.c_str(), &named) == 0 &&
+         behind.st_ino == named.st_ino && behind.st_dev == named.st_dev;
 }
 
 }  // namespace
@@ -51,14 +66,29 @@ FileBehindLinks file_behind_links(const std::string& path) {
     const UniqueFd link{::open(file.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC)};
     struct stat info {};
     if (!link || ::fstat(link.get(), &info) != 0 || !S_ISLNK(info.st_mode)) return {file};
-    if (is_trap(info, folder_of(file))) return {{}, EACCES};
+    if (is_planted(info, folder_of(file))) return {{}, EACCES};
     std::array<char, PATH_MAX> to{};
     const auto n = ::readlinkat(link.get(), "", to.data(), to.size());
     if (n < 0) return {{}, errno};
     const std::string_view target{to.data(), static_cast<std::size_t>(n)};
-    file = (target.starts_with('/') ? "" : folder_of(file)) + std::string{target};
+    auto next = (target.starts_with('/') ? "" : folder_of(file)) + std::string{target};
+    if (is_of_proc(link) && !leads_to(file, next)) return {file, 0, true};
+    file = std::move(next);
   }
   return {{}, ELOOP};
+}
+
+Result<UniqueFd> open_file_there(const std::string& path) {
+  const auto failed = [&](int why) { return system_error(why, "write '" + path + "'"); };
+  const auto behind = file_behind_links(path);
+  if (behind.error != 0) return failed(behind.error);
+  const int links = behind.is_nameless ? 0 : O_NOFOLLOW;  // none comes in between
+  UniqueFd file{::open(behind.file.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | links)};
+  struct stat info {};
+  if (!file || ::fstat(file.get(), &info) != 0) return failed(errno);
+  if (!S_ISREG(info.st_mode)) return failed(EINVAL);
+  if (!behind.is_nameless && is_planted(info, folder_of(behind.file))) return failed(EACCES);
+  return file;
 }
 
 }  // namespace acc

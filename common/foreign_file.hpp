@@ -1,5 +1,8 @@
 #pragma once
 
+#include "common/error.hpp"
+#include "common/unique_fd.hpp"
+
 #include <string>
 #include <string_view>
 
@@ -14,11 +17,21 @@ namespace acc {
 struct FileBehindLinks {
   std::string file;
   int error = 0;  ///< errno of a path that must not be followed; then `file` is empty
+  /// `file` is a link of /proc to what has no name, as memory or a removed file: the kernel alone
+  /// can follow it.
+  bool is_nameless = false;
 };
 /// Symbolic links of `path`'s last component are followed, also one to a file that isn't there yet;
 /// those of its folders are left to the kernel.
 /// @return EACCES: another user's link in a sticky folder that all may write to, as /tmp is. The
 /// kernel refuses to open those (fs.protected_symlinks). ELOOP: more links than the kernel follows.
 [[nodiscard]] FileBehindLinks file_behind_links(const std::string& path);
+
+/// Opens a regular file that is there for writing, without waiting, through links as above; its
+/// text stays. Of an open that creates files the kernel refuses more (fs.protected_regular), and so
+/// does this.
+/// @return EACCES: in a sticky folder that all may write to it is another user's, or has another
+/// name elsewhere; EINVAL: no regular file
+[[nodiscard]] Result<UniqueFd> open_file_there(const std::string& path);
 
 }  // namespace acc

@@ -37,7 +37,7 @@ int why_no_logs(const std::string& folder) {
 }
 
 int why_no_new_file(const std::string& path) {
-  const auto [file, refused] = file_behind_links(path);
+  const auto [file, refused, _] = file_behind_links(path);
   return refused != 0 ? refused : why_closed(folder_of(file));
 }
 

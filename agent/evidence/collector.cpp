@@ -204,6 +204,15 @@ class Collector {
     }
   }
 
+  /// A program that closed what it doesn't know (os.closerange) may have a file of its own there.
+  static bool is_stacks_memory(const UniqueFd& file) {
+    char name[64];
+    const auto link = "/proc/self/fd/" + std::to_string(file.get());
+    const auto n = ::readlink(link.c_str(), name, sizeof name);
+    constexpr std::string_view kName = "/memfd:acc-stacks";
+    return n > 0 && std::string_view{name, static_cast<std::size_t>(n)}.starts_with(kName);
+  }
+
   UniqueFd send_stacks_signal(RankEvidence& rank) const {
     if (!rank.beat || rank.beat->stacks_signal == 0) return {};
     const auto pid = rank.summary.pid;
@@ -220,8 +229,15 @@ class Collector {
     }
     const auto path =
         "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(rank.beat->stacks_fd);
-    UniqueFd file{::open(path.c_str(), O_RDWR | O_CLOEXEC)};
-    if (!file || ::ftruncate(file.get(), 0) != 0) return {};
+    UniqueFd file{::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK)};
+    if (!file) return {};
+    if (!is_stacks_memory(file)) {
+      rank.notes.emplace_back(
+          "its descriptor for Python stacks was closed, and is another file's now: no signal asks "
+          "for them (py-spy needs none)");
+      return {};
+    }
+    if (::ftruncate(file.get(), 0) != 0) return {};
     if (::kill(pid, static_cast<int>(signo)) != 0) return {};
     return file;
   }

@@ -24,9 +24,9 @@ constexpr const char* kNextFile = ".next";
 int EventFileQueue::open_file() {
   if (largest_ != 0 && ::access(path_.c_str(), F_OK) != 0)
     ::rename((path_ + kNextFile).c_str(), path_.c_str());
-  const auto [file, refused] = file_behind_links(path_);
+  const auto [file, refused, is_nameless] = file_behind_links(path_);
   if (refused != 0) return refused;
-  const int links = file == path_ ? O_NOFOLLOW : 0;  // none comes in between
+  const int links = file == path_ && !is_nameless ? O_NOFOLLOW : 0;  // none comes in between
   constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
   fd_.reset(::open(path_.c_str(), kFlags | links, 0644));
   if (!fd_) return errno;

@@ -1,5 +1,6 @@
 #include "launcher/check/report.hpp"
 
+#include "agent/small_file.hpp"
 #include "common/exit_codes.hpp"
 #include "common/foreign_file.hpp"
 #include "common/text.hpp"
@@ -195,7 +196,7 @@ double Report::seconds() const {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
 }
 
-bool Report::write_json(bool well, const std::string& last_line, int code) const {
+Result<void> Report::write_json(bool well, const std::string& last_line, int code) const {
   json all{{"ok", well},
            {"exit_code", code},
            {"ranks", workers_},
@@ -213,9 +214,9 @@ bool Report::write_json(bool well, const std::string& last_line, int code) const
   }
   for (const auto& line : results_) all["results"].push_back(json::parse(line, nullptr, false));
   const auto text = all.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
-  if (quiet) return std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
-  std::ofstream file{json_file_};
-  return static_cast<bool>(file << text << std::flush);
+  if (!quiet) return agent::write_whole_file(json_file_, text);
+  if (std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0) return {};
+  return system_error(errno, "write '" + printable(json_file_) + "'");
 }
 
 int Report::conclude(bool well, const std::string& last_line, int code) {
@@ -224,9 +225,10 @@ int Report::conclude(bool well, const std::string& last_line, int code) {
   const auto line = "acc-test: " + last_line + time + "\n";
   const bool told = !quiet && std::fputs(line.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
   if (!told) std::fputs(line.c_str(), stderr);
-  if (json_file_.empty() || write_json(well, last_line, code)) return code;
-  std::fprintf(stderr, "acc-test: %s\n",
-               system_error(errno, "write '" + printable(json_file_) + "'").what.c_str());
+  if (json_file_.empty()) return code;
+  const auto written = write_json(well, last_line, code);
+  if (written) return code;
+  std::fprintf(stderr, "acc-test: %s\n", written.error().what.c_str());
   return to_int(ExitCode::output);
 }
 

@@ -2,6 +2,7 @@
 
 #include "agent/job_plan.hpp"
 #include "common/duration.hpp"
+#include "common/error.hpp"
 #include "common/unique_fd.hpp"
 #include "launcher/check/machine_checks.hpp"
 
@@ -46,7 +47,7 @@ class Report {
   [[nodiscard]] std::string counts() const;
   [[nodiscard]] std::vector<std::string> failures() const;
   [[nodiscard]] int conclude(bool well, const std::string& last_line, int code);
-  [[nodiscard]] bool write_json(bool well, const std::string& last_line, int code) const;
+  [[nodiscard]] Result<void> write_json(bool well, const std::string& last_line, int code) const;
   [[nodiscard]] double seconds() const;
 
   std::string json_file_;

@@ -352,6 +352,23 @@ class Stacks(HangTest):
         write(os.path.join(job.folder, "asked"), "")
         self.assertEqual(job.wait(60), 0, job.stderr)
 
+    def test_of_a_program_that_had_closed_their_descriptor_emptied_a_file_of_its_own(self):
+        script = ("import os, sys, time; sys.path.insert(0, os.environ['ACC_HEARTBEAT_FOLDER']); import acc_heartbeat\n"
+                  "for step in 1, 2: acc_heartbeat.heartbeat(step)\n"
+                  "os.closerange(3, 256)\n"
+                  "files = [open(f'shard{i}', 'w') for i in range(16)]\n"
+                  "for file in files: print('x' * 1000, file=file, flush=True)\n"
+                  "open('ready', 'w').close()\n"
+                  "while not os.path.exists('asked'): time.sleep(0.05)")
+        job = self.start(1, "", program=[shutil.which("python3"), "-c", script], env={"ACC_HEARTBEAT_FOLDER": os.path.abspath(MODULE)})
+        until(lambda: os.path.exists(os.path.join(job.folder, "ready")), "the worker")
+        reply = ask_at(self.socket, {"do": "stacks"}, timeout=20)
+        self.assertIn("its descriptor for Python stacks was closed, and is another file's now", reply["text"])
+        for number in range(16):
+            self.assertEqual(read(os.path.join(job.folder, f"shard{number}")), "x" * 1000 + "\n")
+        write(os.path.join(job.folder, "asked"), "")
+        self.assertEqual(job.wait(60), 0, job.stderr)
+
     def test_of_a_job_that_sigquit_ends_gdb_reads_them(self):
         job = self.start(2, **self.with_gdb_alone())
         os.kill(job.agent, signal.SIGQUIT)

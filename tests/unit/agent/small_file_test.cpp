@@ -76,6 +76,38 @@ TEST_CASE("root's report went where another user's link in a shared folder point
   CHECK(read_small_file(target.string()) == "text");
 }
 
+TEST_CASE("a report was written over files that another user had made in a shared folder",
+          "[agent]") {
+  constexpr uid_t kOther = 1001;
+  const acc::testing::TestFolder folder;
+  const auto shared = folder / "shared";
+  const auto mine = (folder / "mine").string();
+  const auto planted = (shared / "report.json").string();
+  const auto link = (shared / "link.json").string();
+  fs::create_directory(shared);
+  REQUIRE(write_whole_file(mine, "mine").has_value());
+  REQUIRE(write_whole_file(planted, "").has_value());
+  fs::create_symlink(mine, link);
+  if (::lchown(link.c_str(), kOther, kOther) != 0) {
+    WARN("needs root: skipped");
+    return;
+  }
+  REQUIRE(::chown(planted.c_str(), kOther, kOther) == 0);
+  REQUIRE(::chmod(shared.c_str(), S_ISVTX | 0777) == 0);
+
+  // A link that write_whole_file refused was followed by what comes after it.
+  CHECK(write_report_file(link, "text", {}).has_error());
+  CHECK(read_small_file(mine) == "mine");
+  CHECK(overwrite_file(planted, "text").error().errnum == EACCES);
+  const auto second_name = (shared / "hard.json").string();
+  fs::create_hard_link(mine, second_name);
+  CHECK(overwrite_file(second_name, "text").error().errnum == EACCES);
+  CHECK(read_small_file(mine) == "mine");
+  fs::remove(second_name);
+  fs::rename(mine, shared / "mine");
+  CHECK(overwrite_file((shared / "mine").string(), "text").has_value());
+}
+
 TEST_CASE("what is written over a file has nothing of the old text behind it", "[agent]") {
   const acc::testing::TestFolder folder;
   const auto file = (folder / "file").string();
