@@ -32,10 +32,21 @@ build_for() {
   )
 }
 
+# What is linked has one version for both architectures. sbom.py refuses others, but it needs the builds for its answer.
+check_versions() {
+  local package there older=
+  while read -r package there; do
+    case " $acc_target_packages " in *" $package "*) ;; *) continue ;; esac
+    [ "$(dpkg-query -W -f '${Version}' "$package" 2>/dev/null)" = "$there" ] || older="$older $package"
+  done <build/arm64-root/versions
+  [ -z "$older" ] || acc_die "this machine has other versions than arm64's newest: apt-get install$older, or remove build/arm64-root"
+}
+
 # build VERSION FOLDER_OF_SOURCES FOLDER_OF_RESULTS
 build() {
   local version=$1 source=$2 out=$3
   cmake/arm64/root.sh
+  check_versions
   mkdir -p "$source/build" "$out"
   git archive HEAD | tar -x -C "$source"
   git archive --format=tar --prefix="acc-$version/" HEAD | gzip -9n >"$out/acc-$version.tar.gz"
