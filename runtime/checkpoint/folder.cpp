@@ -164,6 +164,12 @@ std::string foreign_name(const fs::path& path, const Manifest& manifest) {
   return found != names.end() ? *found : std::string{};
 }
 
+Manifest manifest_in(const fs::path& path) {
+  constexpr std::uint64_t kLargestManifest = std::uint64_t{1} << 30;
+  const auto file = path / kManifest;
+  return parse_manifest(read_small(file, kLargestManifest), file.native());
+}
+
 /// Why a save must not replace the folder `path`; empty: it holds a checkpoint, or nothing.
 std::string reason_to_keep(const fs::path& path) {
   if (path == path.root_path()) return "is the root folder";
@@ -171,12 +177,9 @@ std::string reason_to_keep(const fs::path& path) {
   std::error_code failed;
   if (fs::is_empty(path, failed)) return {};
   if (failed) fail("read folder", path, failed.value());
-  const auto manifest = path / kManifest;
-  if (!fs::is_regular_file(manifest, failed)) return "has files, and isn't a checkpoint";
+  if (!fs::is_regular_file(path / kManifest, failed)) return "has files, and isn't a checkpoint";
   try {
-    constexpr std::uint64_t kLargestManifest = std::uint64_t{1} << 30;
-    const auto foreign =
-        foreign_name(path, parse_manifest(read_small(manifest, kLargestManifest), manifest.native()));
+    const auto foreign = foreign_name(path, manifest_in(path));
     if (foreign.empty()) return {};
     return "is a checkpoint, and also has " + in_quotes(foreign) + ", which isn't one of its files";
   } catch (const Error& error) {
@@ -196,6 +199,21 @@ bool is_damaged(const fs::path& path) {
 }
 
 }  // namespace
+
+void refuse_folder_of_checkpoint(const fs::path& folder) {
+  std::error_code none;
+  if (!fs::is_regular_file(folder / kManifest, none)) return;
+  try {
+    [[maybe_unused]] const auto manifest = manifest_in(folder);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::corrupt) return;  // something else of that name
+    throw;
+  }
+  throw Error{ErrorCode::invalid_argument,
+              in_quotes(folder.native()) +
+                  " is a checkpoint, which has files of a model's names itself, and couldn't be "
+                  "loaded with others: write the model to another folder"};
+}
 
 std::vector<std::string> names_above_all_numbers(const fs::path& folder) {
   auto names = names_in_folder(folder);

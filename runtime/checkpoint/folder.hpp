@@ -55,6 +55,10 @@ enum class Standing : std::uint8_t {
 ///   else than a folder, a folder with other files, or one that holds the working directory.
 void require_replaceable(const fs::path& target, Standing standing);
 
+/// For a model that is to be written to `folder`, under names that a checkpoint's files have too.
+/// @throws Error invalid_argument: there is a checkpoint, which would no longer be whole
+void refuse_folder_of_checkpoint(const fs::path& folder);
+
 /// Moves `whole` to `target`, atomically and durably; what was there is removed, or reported.
 void put_in_place(FileOps& files, const fs::path& whole, const fs::path& target, const Tell& tell);
 /// Where the old folder is kept for a moment if the file system can't exchange two.

@@ -89,10 +89,14 @@ std::optional<Holder> read_holder(int fd) {
   }
 }
 
-[[noreturn]] void refuse(const fs::path& folder, const std::optional<Holder>& holder) {
+[[noreturn]] void refuse(const fs::path& folder, const std::optional<Holder>& holder,
+                         const Writer& self) {
   std::string who = "another job";
   if (holder) {
-    who += holder->job.empty() ? "" : " (" + in_quotes(holder->job) + ")";
+    const bool is_this_job =
+        holder->writer.job == self.job && holder->writer.round == self.round && self.job != 0;
+    if (is_this_job) who = "another group of this job";
+    if (!is_this_job && !holder->job.empty()) who += " (" + in_quotes(holder->job) + ")";
     who +=
         ", process " + std::to_string(holder->writer.pid) + " on " + in_quotes(holder->host) + ",";
   }
@@ -191,8 +195,8 @@ std::shared_ptr<FolderLock::Held> acquire(const fs::path& folder, const Tell& te
         continue;
       }
       const bool alive = holder && !gone && holder->writer.place == self.place;
-      if (is_busy && !gone) refuse(folder, holder);
-      if (!is_busy && alive && holder->writer.pid != self.pid) refuse(folder, holder);
+      if (is_busy && !gone) refuse(folder, holder, self);
+      if (!is_busy && alive && holder->writer.pid != self.pid) refuse(folder, holder, self);
       if (is_busy) {
         ::unlink(file.c_str());
         continue;
@@ -208,7 +212,7 @@ std::shared_ptr<FolderLock::Held> acquire(const fs::path& folder, const Tell& te
            "there is none");
     return held;
   }
-  refuse(folder, std::nullopt);
+  refuse(folder, std::nullopt, self);
 }
 
 }  // namespace

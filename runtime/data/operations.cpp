@@ -66,16 +66,27 @@ void put(std::span<std::byte> element, T value) {
   std::memcpy(element.data(), &value, sizeof value);
 }
 
+[[noreturn]] void refuse_fill(DType type, double value) {
+  throw Error{ErrorCode::invalid_argument, "pad_across_processes: a tensor of " +
+                                               std::string{to_string(type)} +
+                                               " can't be filled with " + std::to_string(value)};
+}
+
 template <class T>
 void put_integer(std::span<std::byte> element, double value) {
   // The upper bound is compared as a power of two: the greatest T itself may have no double.
   if (!(value >= static_cast<double>(std::numeric_limits<T>::min())) ||
-      !(value < std::ldexp(1.0, std::numeric_limits<T>::digits)) || value != std::trunc(value)) {
-    throw Error{ErrorCode::invalid_argument, "pad_across_processes: a tensor of " +
-                                                 std::string{to_string(dtype_of<T>)} +
-                                                 " can't be filled with " + std::to_string(value)};
-  }
+      !(value < std::ldexp(1.0, std::numeric_limits<T>::digits)) || value != std::trunc(value))
+    refuse_fill(dtype_of<T>, value);
   put(element, static_cast<T>(value));
+}
+
+template <class T>
+void put_floating(std::span<std::byte> element, double value) {
+  const auto converted = element_from<T>(value);
+  if (std::isfinite(value) && !std::isfinite(element_to_double(converted)))
+    refuse_fill(dtype_of<T>, value);
+  put(element, converted);
 }
 
 /// The bytes of one element.
@@ -86,7 +97,7 @@ std::vector<std::byte> element_of(DType type, double value) {
     if constexpr (std::is_integral_v<T>)
       put_integer<T>(bytes, value);
     else
-      put(std::span{bytes}, element_from<T>(value));
+      put_floating<T>(bytes, value);
   });
   return bytes;
 }

@@ -174,6 +174,7 @@ std::vector<std::string> Accelerator::save_model(const GradientReducer& model,
     if (folder.empty())
       throw Error{ErrorCode::invalid_argument, "save_model: the path of a folder is needed"};
     if (!is_main_process()) return;
+    checkpoint::refuse_folder_of_checkpoint(folder);
     std::vector<HostTensor> copies;
     const auto tensors = on_host(tensors_of(model.parameters(), buffers), copies);
     checkpoint::make_folders(checkpoint::FileOps::real(), folder);

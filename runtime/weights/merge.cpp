@@ -208,6 +208,7 @@ void check_places(const Source& source, const MergeOptions& options) {
   if (options.removes_source && is_within(options.folder, from))
     throw Error{ErrorCode::invalid_argument,
                 folder + " is in the checkpoint that --remove_checkpoint_dir would remove"};
+  checkpoint::refuse_folder_of_checkpoint(options.folder);
   const auto there = models_in(options.folder);
   if (there.empty() || options.overwrites) return;
   throw Error{ErrorCode::invalid_argument, in_quotes((options.folder / there.front()).native()) +

@@ -111,6 +111,18 @@ TEST_CASE("two jobs don't write checkpoints into one folder", "[runtime][checkpo
   CHECK(refusal(folder.path()).empty());  // it is gone
 }
 
+TEST_CASE("a second group of one job was told of another job", "[runtime][checkpoint]") {
+  const TemporaryFolder folder;
+  const Neighbour other{folder.path(), "nightly", "0"};
+  ::setenv("ACC_JOB_ID", "nightly", 1);
+  ::setenv("ACC_ROUND", "0", 1);
+  const auto said = refusal(folder.path());
+  ::unsetenv("ACC_JOB_ID");
+  ::unsetenv("ACC_ROUND");
+  CHECK_THAT(said,
+             Catch::Contains("another group of this job, process " + std::to_string(other.pid())));
+}
+
 TEST_CASE("the lock of a process that was killed, or of an earlier round, is no obstacle",
           "[runtime][checkpoint]") {
   const TemporaryFolder folder;

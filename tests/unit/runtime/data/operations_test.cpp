@@ -117,8 +117,19 @@ TEST_CASE("the fill is a value of the tensor's type", "[runtime][data]") {
         refused = refused && error.code() == ErrorCode::invalid_argument;
       }
     }
+    for (const double impossible : {1e9, -1e9}) {
+      try {
+        (void)pad_across_processes(group, halves.view(), 0, impossible);
+        refused = false;
+      } catch (const Error& error) {
+        refused = refused && error.code() == ErrorCode::invalid_argument;
+      }
+    }
+    const auto infinite =
+        pad_across_processes(group, halves.view(), 0, std::numeric_limits<double>::infinity());
     const std::scoped_lock lock{checking};
     const bool filled = group.rank() == 0;
+    CHECK(std::isinf(static_cast<float>(infinite.as<Half>()[0])) == filled);
     CHECK(half.as<Half>()[0] == Half{filled ? 0.5F : 2.0F});
     CHECK(brain.as<BFloat16>()[0] == BFloat16{filled ? 0.5F : 2.0F});
     CHECK(byte.as<std::uint8_t>()[0] == (filled ? 255 : 2));

@@ -144,6 +144,32 @@ TEST_CASE("a model that is saved again leaves nothing of the old one, and nothin
   }
 }
 
+TEST_CASE("a model that was saved into a checkpoint's folder made the checkpoint useless",
+          "[runtime][training]") {
+  const TestFolder folder;
+  on_ranks(2, [&](ProcessGroup& group) {
+    Accelerator accelerator{group};
+    Net net{1};
+    net.prepare(accelerator);
+    accelerator.save_state(folder / "out");
+    const Net saved = net;
+    net.a[0] = 7;
+    const auto said = refusal([&] { accelerator.save_model(folder / "out"); });
+    accelerator.load_state(folder / "out");
+    const bool is_refused = said.find("out' is a checkpoint") != std::string::npos;
+    if (!is_refused || net != saved) throw std::logic_error{said};
+    accelerator.save_model(folder / "out" / "model");
+  });
+  // A manifest that isn't of a checkpoint is no matter.
+  std::ofstream{folder / "manifest.json"} << "{}";
+  on_ranks(1, [&](ProcessGroup& group) {
+    Accelerator accelerator{group};
+    Net net{1};
+    net.prepare(accelerator);
+    accelerator.save_model(folder.path());
+  });
+}
+
 TEST_CASE("files that aren't the model's are refused on all ranks, before anything is changed",
           "[runtime][training]") {
   const TestFolder folder;

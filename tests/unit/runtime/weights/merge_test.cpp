@@ -182,6 +182,18 @@ TEST_CASE("the checkpoint itself is no place for the output", "[runtime][weights
   CHECK(open_source(folder / "saved").tensors.size() == 4);
 }
 
+TEST_CASE("--overwrite made another checkpoint one that can't be loaded", "[runtime][weights]") {
+  const TemporaryFolder folder;
+  Model model;
+  model.save(folder / "saved");
+  model.save(folder / "other");
+  auto options = into(folder / "other");
+  options.overwrites = true;
+  CHECK_THAT(refusal_of(folder / "saved", options),
+             Catch::Contains((folder / "other").native() + "' is a checkpoint"));
+  CHECK(open_source(folder / "other").tensors.size() == 4);
+}
+
 TEST_CASE("a checkpoint is removed once its model is on disk", "[runtime][weights]") {
   const TemporaryFolder folder;
   Model model;
