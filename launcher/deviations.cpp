@@ -24,6 +24,10 @@ static constexpr Deviation kDeviations[] = {
     {"any failure of a worker ends the launcher with 1",
      "the exit code of the first failed worker, 128 + N for a signal",
      "schedulers and scripts decide by it"},
+    {"workers have 30 s from SIGTERM to SIGKILL, or TORCH_ELASTIC_SHUTDOWN_TIMEOUT",
+     "the same for a torchrun line; 15 s for one of accelerate (--grace 30), where that variable "
+     "isn't set",
+     "a failed job restarts that much sooner"},
     {"several machines: no address gives None:29500, fewer processes than machines 0 workers, an "
      "uneven count loses the rest",
      "the first two are refused with a message; of an uneven count the first machines take one "
@@ -57,7 +61,8 @@ static constexpr Deviation kDeviations[] = {
      "the same command line serves all tasks"},
     {"the default config file counts for every command line",
      "not for a torchrun line: one that counts workers as torchrun does (--nproc_per_node, "
-     "--nnodes), or has --standalone or --rdzv_endpoint and no number, which is one worker as there",
+     "--nnodes), or has --standalone or --rdzv_endpoint and no number, which is one worker as "
+     "there",
      "torchrun knows no such file, so its lines mean the same here as there"},
     {"several machines, static: a node restarts its own workers and never tells the others",
      "a failure anywhere stops and restarts all workers, with one count for the job; the machines "
@@ -100,7 +105,8 @@ static constexpr Deviation kDeviations[] = {
      "a program, or a script whose #! line names another interpreter, is run by itself; without "
      "its execute bit it is refused. A file that is named *.py is Python's, whatever its first "
      "line says",
-     "Python could only report a syntax error; the name .py is the user's word that it is Python's"},
+     "Python could only report a syntax error; the name .py is the user's word that it is "
+     "Python's"},
     {"workers inherit the launcher's stdin, stdout and stderr",
      "one worker on a terminal does; of several each has /dev/null as stdin (--stdin RANK gives "
      "one "

@@ -214,7 +214,7 @@ struct KeyTable {
      .help = "accepted, without effect: workers are never polled"},
     // ---- stop
     {.name = "grace", .group = stop, .place = top, .type = duration, .initial = "15",
-     .help = "time from SIGTERM to SIGKILL", .aliases = "shutdown_timeout"},
+     .help = "time from SIGTERM to SIGKILL; of a torchrun line 30 s, as there, else TORCH_ELASTIC_SHUTDOWN_TIMEOUT where that is set", .aliases = "shutdown_timeout"},
     {.name = "preempt_signals", .group = stop, .place = top, .type = signals, .initial = "",
      .help = "these signals end the job with code 75 (requeue), as TERM,USR1; not KILL and STOP"},
     {.name = "preempt_grace", .group = stop, .place = top, .type = duration, .initial = "30",

@@ -92,6 +92,7 @@ class Merger {
     rules_.devices();
     take_script();
     rules_.threads();
+    rules_.grace();
     return std::move(merged_);
   }
 

@@ -265,6 +265,35 @@ std::int64_t MergeRules::number_from(std::initializer_list<std::string_view> nam
   return otherwise;
 }
 
+namespace {
+
+/// OpenMP takes an empty value as none, and "4,2" as one number for each level of nested threads.
+bool is_for_openmp_alone(std::string_view threads) {
+  const auto is_number = [](const std::string& word) {
+    return parse_number<std::uint32_t>(trim(word)).has_value();
+  };
+  if (trim(threads).empty()) return true;
+  const auto levels = split(threads, ',');
+  return levels.size() > 1 && std::ranges::all_of(levels, is_number);
+}
+
+}  // namespace
+
+void MergeRules::grace() {
+  const auto key = "grace"_key;
+  if (spec_.is_given(key)) return;
+  constexpr const char* kName = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
+  const auto text = environment(kName);
+  if (text.empty()) {
+    if (counts_as_torchrun(spec_)) spec_.set(key, Value{"30"}, Source::by_default, "");
+    return;
+  }
+  const auto value = parse_value(row_of(key), std::string{text});
+  if (!value)
+    return complain("environment variable " + std::string{kName} + ": " + value.error().what);
+  spec_.set(key, *value, Source::environment, kName);
+}
+
 void MergeRules::threads() {
   const auto key = "num_cpu_threads_per_process"_key;
   const auto given = spec_.integer(key).value_or(1);
@@ -273,6 +302,9 @@ void MergeRules::threads() {
                           std::to_string(given) + ": OpenMP takes no such OMP_NUM_THREADS, and "
                           "chooses a number itself; write a number from 1");
   if (spec_.is_set(key)) return;
+  if (environment_.contains("OMP_NUM_THREADS") &&
+      is_for_openmp_alone(environment("OMP_NUM_THREADS")))
+    return;  // it is passed on as it is
   const auto complaints_before = complaints_.size();
   const auto from_caller = number_from({"OMP_NUM_THREADS"}, 1);
   const bool inherited = environment_.contains("OMP_NUM_THREADS");

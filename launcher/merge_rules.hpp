@@ -32,6 +32,8 @@ class MergeRules {
   void devices();
   void check_bf16_option();
   void threads();
+  /// torchrun's time between SIGTERM and SIGKILL, for its lines; else ours.
+  void grace();
 
   [[nodiscard]] std::string_view environment(std::string_view name) const {
     return variable(environment_, name);

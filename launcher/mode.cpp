@@ -28,6 +28,14 @@ bool mode_is_known(const JobSpec& spec) {
   return !is_rejected("distributed_type"_key) || std::ranges::any_of(kFlags, is_flag);
 }
 
+bool counts_as_torchrun(const JobSpec& spec) {
+  constexpr Key kCounts[] = {"nproc_per_node"_key, "nnodes"_key};
+  return std::ranges::any_of(kCounts, [&](Key key) {
+    const auto source = spec[key].source;
+    return spec.is_given(key) && (source == Source::flag || source == Source::config);
+  });
+}
+
 namespace {
 
 std::string visible_devices_variable(std::string_view accelerator) {
@@ -64,7 +72,8 @@ class Builder {
       deepspeed(interpreter, cwd);
     } else {
       dynamo();
-      variable("OMP_NUM_THREADS", spec_.text("num_cpu_threads_per_process"_key));
+      const auto threads = "num_cpu_threads_per_process"_key;
+      if (spec_.is_set(threads)) variable("OMP_NUM_THREADS", spec_.text(threads));
     }
     if (mode == Mode::single) {
       single();
@@ -77,6 +86,7 @@ class Builder {
       }
       if (spec_.flag("use_parallelism_config"_key)) parallelism();
     }
+    if (counts_as_torchrun(spec_)) leave_callers();
     return std::move(out_);
   }
 
@@ -185,6 +195,19 @@ class Builder {
       if (row.place == Place::dynamo_config) this->key(row);
     }
     variable("ACCELERATE_DYNAMO_BACKEND", to_upper(word));
+  }
+
+  /// Accelerate overrides them by its defaults. torchrun knows none of them, so that a script under
+  /// it is configured by the caller's environment.
+  void leave_callers() {
+    const auto leave = [&](std::string_view name, bool is_given) {
+      if (!is_given && environment_.contains(name)) out_.variables.erase(std::string{name});
+    };
+    leave("ACCELERATE_MIXED_PRECISION", spec_.is_given("mixed_precision"_key));
+    leave("ACCELERATE_DYNAMO_BACKEND", spec_.is_given("dynamo_backend"_key));
+    leave("ACCELERATE_USE_CPU", spec_.is_given("cpu"_key) || spec_.is_given("use_cpu"_key));
+    for (const auto& row : key_rows())
+      if (row.place == Place::dynamo_config) leave(row.variable, spec_.is_given(key_of(row)));
   }
 
   void single() {

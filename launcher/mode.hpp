@@ -20,6 +20,9 @@ inline constexpr const char* kNoTpu =
 /// False where the flag or key that chooses the mode has a bad value or is misspelled.
 [[nodiscard]] bool mode_is_known(const JobSpec& spec);
 
+/// Flags or keys count the workers as torchrun does; a scheduler's counts make no torchrun line.
+[[nodiscard]] bool counts_as_torchrun(const JobSpec& spec);
+
 struct ModeEnv {
   std::map<std::string, std::string> variables;
   Complaints complaints;

@@ -193,11 +193,8 @@ class Planner {
     plan.command = worker_command(spec_, inputs_.interpreter, inputs_.script, true);
     plan_mpi();
     plan_pty();
-    // torchrun leaves the cores to a worker that is alone on its machine. A scheduler's counts make
-    // no torchrun line, and other tasks may be here.
-    const bool counts_by_flag = spec_["nproc_per_node"_key].source == Source::flag ||
-                                spec_["nnodes"_key].source == Source::flag;
-    if (counts_by_flag && plan.local_world_size == 1 &&
+    // torchrun leaves the cores to a worker that is alone on its machine.
+    if (counts_as_torchrun(spec_) && plan.local_world_size == 1 &&
         spec_["num_cpu_threads_per_process"_key].source == Source::by_default)
       plan.env.erase("OMP_NUM_THREADS");
     if (mode != Mode::deepspeed || plan.local_world_size < 2 ||

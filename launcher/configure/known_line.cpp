@@ -106,10 +106,10 @@ class KnownFlags {
     drop({"num_processes", "nproc_per_node", "num_machines", "nnodes"});
     const auto workers_count = parse_number<std::int64_t>(workers);
     const auto nodes_count = parse_number<std::int64_t>(nodes);
-    // num_processes: 1 is a plain process, without a rank, unless the type is MULTI_GPU.
-    const bool is_plain =
-        (is_given("cpu"_key) || !is_torchrun_) && workers_count == 1 && nodes_count == 1;
-    if (workers_count && nodes_count && !is_plain) {
+    // num_processes: 1 is a plain process, without a rank, unless the type is MULTI_GPU. And
+    // torchrun leaves all cores to a worker that is alone on its machine.
+    const bool is_alone = workers_count == 1 && (is_torchrun_ || nodes_count == 1);
+    if (workers_count && nodes_count && !is_alone) {
       put(done_.map, "num_processes", Value{*workers_count * *nodes_count});
       return put(done_.map, "num_machines", Value{*nodes_count});
     }

@@ -314,8 +314,7 @@ class Accelerator {
   /// model.safetensors or, above `max_shard_size` ("10GB", "500MiB", or a number of bytes),
   /// model-00001-of-00002.safetensors … and model.safetensors.index.json. By the main process;
   /// collective. What a crash leaves is the old model or the new one, never a mixture.
-  /// @return the names of the files, the index last. @throws Error  on all ranks; system: why not;
-  ///   invalid_argument: `folder` is a checkpoint's, which has files of these names too
+  /// @return the files' names, the index last. @throws Error invalid_argument: it is a checkpoint
   std::vector<std::string> save_model(const std::filesystem::path& folder,
                                       std::string_view max_shard_size = "10GB");
   std::vector<std::string> save_model(const GradientReducer& model,

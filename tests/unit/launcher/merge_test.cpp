@@ -289,8 +289,33 @@ TEST_CASE("threads come from the caller, or from the cores on the CPU", "[launch
   CHECK(cores.merged().spec.text("num_cpu_threads_per_process"_key) == "4");
   Trial caller{{"--cpu", "--num_processes=4", "s.py"}, "", {{"OMP_NUM_THREADS", "3"}}};
   CHECK(caller.merged().spec.text("num_cpu_threads_per_process"_key) == "3");
-  Trial broken{{"--num_processes=1", "s.py"}, "", {{"OMP_NUM_THREADS", "4,2"}}};
-  CHECK(broken.complaints().find("OMP_NUM_THREADS: '4,2'") != std::string::npos);
+  Trial broken{{"--num_processes=1", "s.py"}, "", {{"OMP_NUM_THREADS", "4x"}}};
+  CHECK(broken.complaints().find("OMP_NUM_THREADS: '4x'") != std::string::npos);
+}
+
+TEST_CASE("an empty OMP_NUM_THREADS, or one of nested levels, refused the job",
+          "[launcher][merge]") {
+  for (const char* threads : {"", " ", "4,2"})
+    for (const char* count : {"--num_processes=2", "--nproc_per_node=2"}) {
+      Trial trial{{count, "s.py"}, "", {{"OMP_NUM_THREADS", threads}}};
+      CHECK(trial.complaints().empty());
+      CHECK_FALSE(trial.planned().plan.env.contains("OMP_NUM_THREADS"));  // the caller's stays
+    }
+}
+
+TEST_CASE("a torchrun line's workers had half of torchrun's time to save", "[launcher][merge]") {
+  const auto grace = [](std::vector<std::string> words, Environment environment = {}) {
+    return Trial{std::move(words), "", std::move(environment)}.planned().plan.stop.grace;
+  };
+  const Environment longer{{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "40"}};
+  CHECK(grace({"--nproc_per_node=2", "s.py"}) == Millis{30'000});
+  CHECK(grace({"--standalone", "s.py"}) == Millis{30'000});
+  CHECK(grace({"--num_processes=2", "s.py"}) == Millis{15'000});
+  CHECK(grace({"--nproc_per_node=2", "s.py"}, longer) == Millis{40'000});
+  CHECK(grace({"--num_processes=2", "s.py"}, longer) == Millis{40'000});
+  CHECK(grace({"--nproc_per_node=2", "--grace=5", "s.py"}, longer) == Millis{5'000});
+  Trial bad{{"--nproc_per_node=2", "s.py"}, "", {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "soon"}}};
+  CHECK(bad.complaints().find("TORCH_ELASTIC_SHUTDOWN_TIMEOUT") != std::string::npos);
 }
 
 TEST_CASE("PET_ variables reach what has no option in the original", "[launcher][merge]") {

@@ -32,6 +32,26 @@ TEST_CASE("Megatron's switches are true for any text, also for 'false'", "[launc
   CHECK(env.at("MEGATRON_LM_EOD_MASK_LOSS") == "False");
 }
 
+TEST_CASE("a torchrun line trained in fp32 where the caller's environment said bf16",
+          "[launcher][mode]") {
+  const Environment caller{{"ACCELERATE_MIXED_PRECISION", "bf16"},
+                           {"ACCELERATE_USE_CPU", "true"},
+                           {"ACCELERATE_DYNAMO_BACKEND", "INDUCTOR"},
+                           {"ACCELERATE_DYNAMO_MODE", "max-autotune"}};
+  const auto env_of = [&](std::vector<std::string> words) {
+    return Trial{std::move(words), "", caller}.planned().plan.env;
+  };
+  for (const char* line : {"--nproc_per_node=1", "--nproc_per_node=2", "--standalone"}) {
+    const auto env = env_of({line, "s.py"});
+    for (const auto& [name, value] : caller) CHECK_FALSE(env.contains(name));
+  }
+  const auto given = env_of({"--nproc_per_node=2", "--mixed_precision=fp16", "s.py"});
+  CHECK(given.at("ACCELERATE_MIXED_PRECISION") == "fp16");
+  CHECK_FALSE(given.contains("ACCELERATE_DYNAMO_BACKEND"));
+  // accelerate launch overrides them.
+  CHECK(env_of({"--num_processes=2", "s.py"}).at("ACCELERATE_MIXED_PRECISION") == "no");
+}
+
 TEST_CASE("FSDP's efficient loading needs synchronised states", "[launcher][mode]") {
   Trial c{{"s.py"},
           "distributed_type: FSDP\nnum_processes: 2\nfsdp_config:\n  sync_module_states: false\n"};

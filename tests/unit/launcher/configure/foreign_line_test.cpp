@@ -161,6 +161,13 @@ TEST_CASE("what acc-launch starts by several counts and devices is converted, to
   CHECK(at(machines, "num_processes") == "8");
   CHECK(at(machines, "num_machines") == "2");
   CHECK(at(read("acc-launch --nproc_per_node 1 t.py"), "nproc_per_node") == "1");
+  // As num_processes it had one thread, as under torchrun it has all cores.
+  CHECK(at(read("torchrun --nnodes 2 --nproc_per_node 1 --node_rank 0 --master_addr a "
+                "--master_port 1 t.py"),
+           "nproc_per_node") == "1");
+  CHECK(at(read("torchrun --nnodes 2 --nproc_per_node 1 --node_rank 0 --master_addr a "
+                "--master_port 1 t.py"),
+           "nnodes") == "2");
   CHECK(at(read("acc-launch --num_processes 0 t.py", 8), "distributed_type") == "NO");
 }
 

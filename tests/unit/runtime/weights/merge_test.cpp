@@ -182,7 +182,7 @@ TEST_CASE("the checkpoint itself is no place for the output", "[runtime][weights
   CHECK(open_source(folder / "saved").tensors.size() == 4);
 }
 
-TEST_CASE("--overwrite made another checkpoint one that can't be loaded", "[runtime][weights]") {
+TEST_CASE("another checkpoint couldn't be loaded after --overwrite", "[runtime][weights]") {
   const TemporaryFolder folder;
   Model model;
   model.save(folder / "saved");
