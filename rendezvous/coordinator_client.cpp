@@ -60,6 +60,10 @@ void CoordinatorClient::on(const Frame& frame, const Welcome& welcome, Instant n
   } else if (standbys_.lost_at() != began_) {
     out.emplace_back(Tell{"in contact with the coordinator on " + welcome.coordinator + " again"});
   }
+  if (is_new && !unsent_.failure && told_failure_) {
+    unsent_.failure = told_failure_->failure;
+    unsent_.failure->ago += std::chrono::duration_cast<Millis>(now - told_failure_->at);
+  }
   if (unsent_.failure) send(WorkerFailed{*unsent_.failure}, out);
   // What happened between the Join and its answer.
   if (state_ != joined_with_ && state_ == NodeState::completed) send(Completed{}, out);
@@ -83,6 +87,7 @@ void CoordinatorClient::on(const Frame& frame, const Assigned& assigned, Instant
   }
   const bool is_repeated = frame.epoch == epoch_ && port_ != 0;
   if (!is_repeated) port_ = 0;
+  if (frame.epoch != epoch_) told_failure_.reset();
   epoch_ = frame.epoch;
   oldest_round_ = epoch_.round;
   state_ = NodeState::assigned;
@@ -150,8 +155,9 @@ void CoordinatorClient::on(const Frame& frame, const HeartbeatAck& ack, Instant 
   if (has_workers() && may_run(now)) renew_lease(ack.heartbeat, ack.granted, out);
 }
 
-void CoordinatorClient::on(const Frame& frame, const Stop& stop, Instant, ClientActions& out) {
+void CoordinatorClient::on(const Frame& frame, const Stop& stop, Instant now, ClientActions& out) {
   if (is_stale(frame)) return;
+  if (stop.failure && !told_failure_) told_failure_ = ToldFailure{*stop.failure, now};
   if (has_workers()) {
     is_stop_ordered_ = true;
     out.emplace_back(OrderStop{stop});

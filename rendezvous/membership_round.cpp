@@ -89,10 +89,15 @@ void Membership::on(NodeIndex index, const WorkerFailed& failed, Instant now,
                     MembershipActions& out) {
   const auto rank = places_.of_node(index);
   if (!rank) return;
-  if (!failures_.now && phase_ == MembershipPhase::running) {
+  const Instant at = now - failed.failure.ago;
+  // The coordinator that is lost was told of it: what its loss broke came later.
+  const bool is_older = phase_ == MembershipPhase::stopping && failures_.now &&
+                        failures_.now->kind == Failure::Kind::node_lost && at < round_started_;
+  if ((!failures_.now && phase_ == MembershipPhase::running) || is_older) {
     failures_.now = failed.failure;
-    failures_.now->node = nodes_[index].join.node.name;
-    failures_.now_at = now - failed.failure.ago;
+    if (places_[*rank].ranks.local(failed.failure.rank))
+      failures_.now->node = nodes_[index].join.node.name;
+    failures_.now_at = at;
   }
   if (failed.failure.kind == Failure::Kind::unkillable) {
     failures_.now_at = now - failed.failure.ago;

@@ -153,6 +153,16 @@ class LostCoordinator(Faults):
             self.assertEqual({life.node for life in lives}, {"b", "c"} if nodes == "2:3" else {"a", "b", "c"})
             self.stop(cluster)
 
+    def test_the_rank_that_failed_was_forgotten_when_the_coordinator_died_while_others_saved(self):
+        """The job ended with 69, as of a lost node."""
+        cluster, _ = self.running("a b c", 3, nnodes="2:3", flags="--max_restarts 0", words=f"linger={3 * LEASE:g}s", times=f"{QUICK} --grace {5 * LEASE:g}s")
+        cluster.kill_worker(1)
+        cluster.nodes["c"].wait_text("stopping the workers here: rank 1 on b was killed by SIGKILL")
+        cluster.hosts.power_off("a")
+        self.all_end(cluster, 128 + signal.SIGKILL, 10 * LEASE, hosts="bc")
+        for host in "bc":
+            cluster.nodes[host].wait_text("job failed: rank 1 .*was killed by SIGKILL")
+
     def test_static_jobs_too(self):
         cluster, _ = self.running("a b c", 3, backend="static")
         cluster.hosts.end_processes("a")

@@ -316,6 +316,42 @@ SCENARIO("a node comes back from a later round than the job's new coordinator ha
   }
 }
 
+TEST_CASE("a successor wasn't told why the round is being stopped", "[rendezvous][member]") {
+  ClientDesk desk;
+  desk.runs();
+  Stop stop;
+  stop.failure = Failure{};
+  stop.failure->code = 7;
+  stop.failure->node = "b";
+  stop.failure->ago = kSecond;
+  desk.hears(stop);
+  const auto meets = [&](Term term) {
+    desk.loses_link();
+    desk.now += kSecond * 3;
+    desk.link_up();
+    desk.epoch.term = term;
+    desk.welcome();
+  };
+  SECTION("the coordinator that told it knows") {
+    meets(desk.epoch.term);
+    CHECK(desk.sent<WorkerFailed>().empty());
+  }
+  SECTION("another one is told, with the time") {
+    meets({2, 1});
+    const auto told = desk.last_sent<WorkerFailed>().failure;
+    CHECK(told.code == 7);
+    CHECK(told.node == "b");
+    CHECK(told.ago == kSecond * 4);
+  }
+  SECTION("not in the next round") {
+    desk.take(desk.client.workers_stopped(false, desk.now));
+    desk.epoch.round = Round{1};
+    desk.is_assigned();
+    meets({2, 1});
+    CHECK(desk.sent<WorkerFailed>().empty());
+  }
+}
+
 SCENARIO("something happens while there is no connection", "[rendezvous][member]") {
   ClientDesk desk;
   desk.runs();

@@ -257,6 +257,41 @@ SCENARIO("an election finds the round broken", "[rendezvous][membership]") {
   }
 }
 
+TEST_CASE("the rank that failed was forgotten with a coordinator that died while others saved",
+          "[rendezvous][membership]") {
+  auto failure = exited(1, 4);  // of c
+  failure.code = 7;
+  failure.cause = "exited with code 7";
+  failure.node = "c";
+  failure.ago = kSecond * 8;
+  for (const auto state : {NodeState::running, NodeState::stopped})
+    for (const std::uint32_t restarts : {0U, 2U}) {
+      auto mine = voter(1, 3, state);
+      auto cs = voter(2, 3, state);
+      mine.ledger = cs.ledger = {};
+      Desk desk{options_for(3, 3, restarts), win_of({mine, cs})};
+      const PeerId b = desk.comes(mine);
+      const PeerId c{1};
+      for (const PeerId peer : {b, c}) desk.says(peer, WorkerFailed{failure});
+      if (state == NodeState::running) CHECK_THAT(desk.last<Stop>(b).reason, Contains("code 7"));
+      for (const PeerId peer : {b, c}) desk.says(peer, Stopped{});
+      for (int second = 0; second < 30 && !desk.over; ++second) {
+        desk.beat_all();
+        desk.pass(kSecond);
+        if (desk.phase() == MembershipPhase::gathering) break;
+      }
+      if (restarts != 0) {
+        desk.comes(join_of("x", 3, 3));
+        desk.pass(kSecond * 3);
+        CHECK_THAT(desk.last<Assigned>(b).reason, Contains("rank 4 on c exited with code 7"));
+        continue;
+      }
+      REQUIRE(desk.over);
+      CHECK(desk.over->exit_code == 7);
+      CHECK_THAT(desk.over->reason, Contains("rank 4 on c exited with code 7"));
+    }
+}
+
 // Simulation, seed 45553: of two nodes one was elected over and over again, and no round began.
 TEST_CASE("a launch whose coordinator was killed waited ten minutes for that node",
           "[rendezvous][membership]") {
