@@ -60,10 +60,7 @@ void CoordinatorClient::on(const Frame& frame, const Welcome& welcome, Instant n
   } else if (standbys_.lost_at() != began_) {
     out.emplace_back(Tell{"in contact with the coordinator on " + welcome.coordinator + " again"});
   }
-  if (is_new && !unsent_.failure && told_failure_) {
-    unsent_.failure = told_failure_->failure;
-    unsent_.failure->ago += std::chrono::duration_cast<Millis>(now - told_failure_->at);
-  }
+  if (is_new && !unsent_.failure) unsent_.failure = told_failure_.as_of(now);
   if (unsent_.failure) send(WorkerFailed{*unsent_.failure}, out);
   // What happened between the Join and its answer.
   if (state_ != joined_with_ && state_ == NodeState::completed) send(Completed{}, out);
@@ -157,7 +154,7 @@ void CoordinatorClient::on(const Frame& frame, const HeartbeatAck& ack, Instant 
 
 void CoordinatorClient::on(const Frame& frame, const Stop& stop, Instant now, ClientActions& out) {
   if (is_stale(frame)) return;
-  if (stop.failure && !told_failure_) told_failure_ = ToldFailure{*stop.failure, now};
+  told_failure_.note(stop, now);
   if (has_workers()) {
     is_stop_ordered_ = true;
     out.emplace_back(OrderStop{stop});

@@ -275,12 +275,7 @@ class CoordinatorClient {
     std::optional<Failure> failure;
     std::optional<int> signal;
   } unsent_;
-  /// The failure that ends this round, as the coordinator told it: a successor doesn't know it.
-  struct ToldFailure {
-    Failure failure;
-    Instant at;
-  };
-  std::optional<ToldFailure> told_failure_;
+  ToldFailure told_failure_;
   std::optional<GiveUp> give_up_when_empty_;
 
   // seeking and voting

@@ -2,6 +2,7 @@
 
 #include "rendezvous/authority.hpp"
 #include "rendezvous/departures.hpp"
+#include "rendezvous/failures.hpp"
 #include "rendezvous/inquiries.hpp"
 #include "rendezvous/join_rules.hpp"
 #include "rendezvous/messages.hpp"
@@ -317,14 +318,7 @@ class Membership {
   bool restart_is_due_ = false;
   bool restart_is_asked_ = false;  ///< while a round stops: another one follows, whatever it was
   std::string restart_reason_;
-  /// Failures of this round, and the root cause of the latest failed round (for Close).
-  struct Failures {
-    std::optional<Failure> now;
-    Instant now_at{};  ///< also set when a node is lost, which is not a Failure yet
-    std::optional<Failure> cause;
-    Instant cause_at{};
-    bool progress = false;  ///< in this round
-  } failures_;
+  RoundFailures failures_;
   struct EndSignal {
     std::int32_t signo = 0;  ///< 0: none
     std::string by;          ///< the node that received it

@@ -321,12 +321,8 @@ void Membership::recover_places(const ElectionResult& result, Instant now) {
       ++completed_;
     } else if (join.state != NodeState::running) {
       place.state = NodeState::stopped;
-      failures_.now = Failure{};
-      failures_.now->kind = Failure::Kind::node_lost;
-      failures_.now->rank = place.ranks.first;
-      failures_.now->node = place.id.name;
-      failures_.now->host = join.host;
-      failures_.now->cause = "had no worker left when the coordinator was lost";
+      failures_.set_node_lost(place.ranks.first, place.id.name, join.host,
+                              "had no worker left when the coordinator was lost");
     }
   }
 }

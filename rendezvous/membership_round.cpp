@@ -90,9 +90,8 @@ void Membership::on(NodeIndex index, const WorkerFailed& failed, Instant now,
   const auto rank = places_.of_node(index);
   if (!rank) return;
   const Instant at = now - failed.failure.ago;
-  // The coordinator that is lost was told of it: what its loss broke came later.
-  const bool is_older = phase_ == MembershipPhase::stopping && failures_.now &&
-                        failures_.now->kind == Failure::Kind::node_lost && at < round_started_;
+  const bool is_older =
+      phase_ == MembershipPhase::stopping && failures_.has_lost_node_after(at, round_started_);
   if ((!failures_.now && phase_ == MembershipPhase::running) || is_older) {
     failures_.now = failed.failure;
     if (places_[*rank].ranks.local(failed.failure.rank))
@@ -132,13 +131,9 @@ void Membership::on(NodeIndex index, const Stopped& stopped, Instant now, Member
   }
   place.state = NodeState::stopped;
   if (phase_ == MembershipPhase::running) {
-    failures_.now = Failure{};
-    failures_.now->kind = Failure::Kind::node_lost;
-    failures_.now->rank = place.ranks.first;
-    failures_.now->node = places_.describe(*rank);
-    failures_.now->host = nodes_[index].join.host;
-    failures_.now->cause =
-        "stopped its workers: it had no contact with the coordinator for a lease";
+    failures_.set_node_lost(
+        place.ranks.first, places_.describe(*rank), nodes_[index].join.host,
+        "stopped its workers: it had no contact with the coordinator for a lease");
     failures_.now_at = now;
     stop_round(Stop::Why::restart, on_node(*failures_.now), now, out);
   }
