@@ -102,6 +102,32 @@ TEST_CASE("root's daemon took the folder behind another user's link for its stat
   CHECK(StateFolder::open(link).has_value());
 }
 
+TEST_CASE("an acc-agent whose state folder was /tmp closed /tmp to all other users", "[daemon]") {
+  const acc::testing::TestFolder folder;
+  const auto path = folder.path().string();
+  const auto refusal = [&] {
+    const auto state = StateFolder::open(path);
+    return state.has_error() ? state.error().what : "";
+  };
+  write(folder / "thesis.txt", "of somebody");
+  REQUIRE(::chmod(path.c_str(), 0755) == 0);
+  CHECK(refusal() == "the state folder '" + path +
+                         "' has other files in it, and no jobs of an acc-agent: name an empty or a "
+                         "new folder with --state-dir");
+  CHECK(mode_of(path) == 0755);
+  fs::remove(folder / "thesis.txt");
+  REQUIRE(::chmod(path.c_str(), 01777) == 0);
+  CHECK(refusal() == "the state folder '" + path +
+                         "' is one that others may write to: name another with --state-dir, or "
+                         "chmod go-w it");
+  CHECK(mode_of(path) == 01777);
+  REQUIRE(::chmod(path.c_str(), 0755) == 0);
+  fs::create_directory(folder / "lost+found");  // of a new file system
+  CHECK(refusal().empty());
+  write(folder / "notes.txt", "of an administrator");
+  CHECK(refusal().empty());
+}
+
 TEST_CASE("two daemons don't share a state folder", "[daemon]") {
   const acc::testing::TestFolder folder;
   const auto first = StateFolder::open(folder.path().string());
