@@ -8,7 +8,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 DRIVER = shutil.copy(os.path.join(BIN, "daemon_driver"), PROGRAMS.name)
 NOT_FOUND, NOT_PERMITTED, BAD_USAGE, EXHAUSTED, UNAVAILABLE = 2, 3, 0, 4, 6
 ENDED = ("succeeded", "failed", "stopped")
-ANN, BOB = 1001, 1002
+ANN, BOB = (pwd.getpwnam(name).pw_uid for name in ("nobody", "games"))  # jobs are for users with an account
 
 
 class Daemon:
@@ -384,14 +384,21 @@ class Users(Case):
         self.assertIn("slots: at least 1, or a GPU", reply["error"])
         self.assertEqual(daemon.do("list"), [])
 
+    def test_a_user_with_subordinate_uids_counted_as_many_users(self):
+        daemon = self.start()
+        known = {entry.pw_uid for entry in pwd.getpwall()}
+        uid = next(uid for uid in range(100_000, 200_000) if uid not in known)
+        refused = daemon.ask("submit", uid=uid, words=["--num_processes", "1", "--no_python", "true"])
+        self.assertEqual(refused.get("code"), NOT_PERMITTED, refused)
+        self.assertIn(f"uid {uid} has no account on this node", refused["error"])
+        self.assertEqual(daemon.do("list"), [])
+
     def test_a_job_runs_as_its_user(self):
         daemon = self.start()
         job = daemon.do("submit", uid=ANN, words=["--num_processes", "1", "--no_python", "/bin/sh", "-c", "id -u; id -g; id -G; echo $HOME $USER; touch /root/x"])
         ended = daemon.ended(job)
         self.assertEqual(ended["uid"], ANN)
-        home, name = "/", str(ANN)  # without an entry
-        with contextlib.suppress(KeyError):  # this machine may have such a user
-            home, name = pwd.getpwuid(ANN).pw_dir, pwd.getpwuid(ANN).pw_name
+        home, name = pwd.getpwuid(ANN).pw_dir, pwd.getpwuid(ANN).pw_name
         self.assertEqual(daemon.do("log", id=job, rank=0, uid=ANN).split(), [str(ANN)] * 3 + [home, name])
         self.assertIn("Permission denied", daemon.do("log", id=job, rank=0, stderr=True))
         self.assertEqual(os.stat(self.user_folder(job)).st_uid, ANN)
