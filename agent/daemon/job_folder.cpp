@@ -2,6 +2,7 @@
 
 #include "agent/daemon/crash_point.hpp"
 #include "agent/daemon/folder_tree.hpp"
+#include "agent/daemon/same_mount.hpp"
 #include "agent/daemon/user_file.hpp"
 #include "common/foreign_file.hpp"
 #include "common/log.hpp"
@@ -259,7 +260,7 @@ std::vector<StateFolder::Trash> StateFolder::trash() const {
   for (const auto& name : entries_of(trash.get())) {
     struct stat info {};
     const auto user = name + "/user";
-    const bool is_known = ::fstatat(trash.get(), user.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0;
+    const bool is_known = uncover_and_stat(trash.get(), user.c_str(), info);
     found.push_back({name, is_known ? info.st_uid : ::geteuid()});
   }
   return found;
@@ -273,7 +274,10 @@ Result<void> StateFolder::remove_trash(const std::string& name) {
 }
 
 Result<UniqueFd> StateFolder::open_user_folder(const JobId& id) const {
-  UniqueFd fd{::openat(jobs_.get(), (id + "/user").c_str(), kJobFolderFlags)};
+  UniqueFd fd = open_on_mount(jobs_.get(), (id + "/user").c_str(), kJobFolderFlags);
+  if (!fd && errno == EXDEV)
+    return Error{Errc::not_permitted, "a file system is mounted over the folder '" + user_path(id) +
+                                          "' of job " + id + ": unmount it"};
   if (!fd) return failure_of("open the folder of " + id);
   return fd;
 }
