@@ -32,6 +32,8 @@ awaitable<Result<LoginUser>> Admission::user_for(Principal who, std::string name
     co_return own;
   }
   auto asking = co_await keeper_.look_up(who.uid, who.gid);
+  if (asking.has_value())
+    if (auto why = refusal_of_account(*asking)) co_return *why;
   if (asking.has_error() || name.empty() || name == asking->name) co_return asking;
   if (who.uid != 0)
     co_return Error{Errc::not_permitted, "user: only root runs jobs as another user"};
@@ -46,13 +48,16 @@ NodeLoad Admission::load(const Principal& who, uid_t uid) const {
                 .jobs = keeper_.jobs().size(),
                 .jobs_of_user = 0,
                 .bytes_of_user = 0,
+                .bytes_of_all = 0,
                 .seen = {}};
   for (const auto& [id, job] : keeper_.jobs()) {
     const auto& stored = job->stored;
+    // It stays in memory: an ended job may be started again.
+    const auto bytes = memory_of(*stored.submission);
+    if (stored.uid != 0) load.bytes_of_all += bytes;
     if (stored.uid != uid) continue;
     if (stored.life.phase != Phase::ended) ++load.jobs_of_user;
-    // It stays in memory: an ended job may be started again.
-    load.bytes_of_user += memory_of(*stored.submission);
+    load.bytes_of_user += bytes;
   }
   for (const auto& id : keeper_.slots().holders())
     if (const auto job = keeper_.find(id); job && may_see(who, job->stored.uid))
@@ -64,7 +69,8 @@ std::optional<Error> Admission::refusal(const Principal& who, const Submission& 
                                         uid_t uid) const {
   const auto& settings = keeper_.settings();
   return refusal_of(submission, uid,
-                    {settings.max_jobs, settings.max_jobs_of_user, settings.max_bytes_of_user},
+                    {settings.max_jobs, settings.max_jobs_of_user, settings.max_bytes_of_user,
+                     settings.max_bytes_of_all},
                     load(who, uid), keeper_.slots());
 }
 

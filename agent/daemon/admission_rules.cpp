@@ -1,6 +1,5 @@
 #include "agent/daemon/admission_rules.hpp"
 
-#include "agent/daemon/guardian_words.hpp"
 #include "common/text.hpp"
 
 #include <algorithm>
@@ -29,6 +28,16 @@ std::optional<Error> refusal_of_user(const Submission& submission, uid_t uid,
                  "the words and variables of this user's jobs would be more than " +
                      std::to_string(limits.bytes_of_user >> 20U) +
                      " MiB: remove ended ones, or carry less by --env"};
+  // Each may hold as much as is left: of a full memory those who hold most are refused first, and
+  // a user without jobs always finds room for one.
+  const auto left = limits.bytes_of_all - std::min(limits.bytes_of_all, load.bytes_of_all);
+  if (uid != 0 && load.bytes_of_user + memory_of(submission) > left)
+    return Error{Errc::exhausted,
+                 "the words and variables of all users' jobs take " +
+                     std::to_string(load.bytes_of_all >> 20U) + " of " +
+                     std::to_string(limits.bytes_of_all >> 20U) +
+                     " MiB, and this user may hold no more of them: remove ended ones, or carry "
+                     "less by --env"};
   return std::nullopt;
 }
 
@@ -57,6 +66,17 @@ std::optional<Error> refusal_of_room(const Submission& submission, uid_t uid, co
 }
 
 }  // namespace
+
+std::optional<Error> refusal_of_account(const LoginUser& user) {
+  if (user.has_account || user.uid == 0) return std::nullopt;
+  const auto uid = std::to_string(user.uid);
+  return Error{Errc::not_permitted,
+               "uid " + uid +
+                   " has no account on this node, and only users with one have jobs here: submit "
+                   "as such a user, outside of a container that has uids of its own; `getent "
+                   "passwd " +
+                   uid + "` must find it"};
+}
 
 std::optional<Error> refusal_of_all(const NodeLoad& load) {
   if (load.is_closed) return Error{Errc::unavailable, "acc-agent shuts down"};

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "agent/daemon/guardian_words.hpp"
 #include "agent/daemon/jobs.hpp"
 #include "agent/daemon/slot_table.hpp"
 #include "common/error.hpp"
@@ -16,6 +17,7 @@ struct AdmissionLimits {
   std::size_t jobs = 0;           ///< that are kept, ended ones too
   std::size_t jobs_of_user = 0;   ///< that haven't ended; root has no such limit
   std::size_t bytes_of_user = 0;  ///< of the words and variables of all its jobs
+  std::size_t bytes_of_all = 0;   ///< of those of all users' jobs but root's
 };
 
 /// What is on a node already, when a user's job is to be admitted.
@@ -25,9 +27,13 @@ struct NodeLoad {
   std::size_t jobs = 0;
   std::size_t jobs_of_user = 0;
   std::size_t bytes_of_user = 0;
+  std::size_t bytes_of_all = 0;  ///< of all users but root
   std::vector<JobId> seen;  ///< jobs with slots that the caller may see
 };
 
+/// Why no job of this user is taken; nothing: they are. One person may have thousands of uids
+/// (/etc/subuid), and would count as thousands of users, but only one account.
+[[nodiscard]] std::optional<Error> refusal_of_account(const LoginUser& user);
 /// Why the node takes no job at all; nothing: it does.
 [[nodiscard]] std::optional<Error> refusal_of_all(const NodeLoad& load);
 /// Why a submission can't be taken now, as a job of `uid`; nothing: it can.

@@ -1,5 +1,6 @@
 #include "agent/daemon/folder_tree.hpp"
 
+#include "agent/daemon/same_mount.hpp"
 #include "common/random.hpp"
 #include "common/text.hpp"
 #include "common/unique_fd.hpp"
@@ -19,7 +20,7 @@ namespace acc::agent::daemon {
 
 namespace {
 
-constexpr int kTreeFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
+constexpr int kTreeFlags = O_RDONLY | O_DIRECTORY | O_NONBLOCK;
 // Below it a folder is moved up to the top and emptied there.
 constexpr int kDeepest = 32;
 
@@ -29,7 +30,7 @@ struct CloseFolder {
 using Folder = std::unique_ptr<DIR, CloseFolder>;
 
 Folder open_tree_folder(int parent, const char* name) {
-  UniqueFd fd{::openat(parent, name, kTreeFlags)};
+  UniqueFd fd = open_on_mount(parent, name, kTreeFlags);
   Folder folder{fd ? ::fdopendir(fd.get()) : nullptr};
   if (folder) (void)fd.release();
   return folder;
@@ -85,7 +86,11 @@ class Remover {
   bool remove_folder(int parent, const char* name, int depth, std::optional<uid_t> owner) {
     if (::unlinkat(parent, name, AT_REMOVEDIR) == 0) return true;
     struct stat info {};
-    if (::fstatat(parent, name, &info, AT_SYMLINK_NOFOLLOW) != 0) return errno == ENOENT;
+    if (!uncover_and_stat(parent, name, info)) {
+      if (errno != ENOENT) note(name);
+      return true;
+    }
+    if (!S_ISDIR(info.st_mode) && ::unlinkat(parent, name, 0) == 0) return true;  // it was covered
     if (!S_ISDIR(info.st_mode) || info.st_dev != device_) {
       note(name);
       return true;
@@ -144,7 +149,7 @@ void add_bytes(int parent, const char* name, dev_t device, int depth, std::uint6
     if (is_dots(entry->d_name)) continue;
     if (++files > kMost) return;
     struct stat info {};
-    if (::fstatat(::dirfd(folder.get()), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
+    if (!stat_on_mount(::dirfd(folder.get()), entry->d_name, info)) continue;
     constexpr std::uint64_t kBlock = 512;
     bytes += static_cast<std::uint64_t>(info.st_blocks) * kBlock;
     if (S_ISDIR(info.st_mode) && info.st_dev == device && depth < kDeepest)
@@ -156,7 +161,7 @@ void add_bytes(int parent, const char* name, dev_t device, int depth, std::uint6
 
 Result<void> remove_tree(int parent, const std::string& name) {
   struct stat info {};
-  if (::fstatat(parent, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
+  if (!stat_on_mount(parent, name.c_str(), info)) {
     if (errno == ENOENT) return {};
     return system_error(errno, "remove '" + name + "'");
   }
@@ -184,7 +189,7 @@ std::uint64_t bytes_of_tree(int parent, const std::string& name) {
   struct stat info {};
   std::uint64_t bytes = 0;
   std::uint64_t files = 0;
-  if (::fstatat(parent, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0)
+  if (stat_on_mount(parent, name.c_str(), info))
     add_bytes(parent, name.c_str(), info.st_dev, 0, bytes, files);
   return bytes;
 }

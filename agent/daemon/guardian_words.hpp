@@ -21,6 +21,7 @@ struct LoginUser {
   std::string home;
   std::string shell;
   std::vector<gid_t> groups;  ///< supplementary
+  bool has_account = true;    ///< false: the user data base doesn't know the uid
 };
 
 /// "NAME=value" each: what a login gives, then what was submitted, then the job's folder. Nothing

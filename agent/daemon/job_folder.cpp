@@ -2,6 +2,7 @@
 
 #include "agent/daemon/crash_point.hpp"
 #include "agent/daemon/folder_tree.hpp"
+#include "agent/daemon/same_mount.hpp"
 #include "agent/daemon/user_file.hpp"
 #include "common/foreign_file.hpp"
 #include "common/log.hpp"
@@ -89,6 +90,30 @@ std::vector<std::string> entries_of(int folder) {
   return names;
 }
 
+// Its mode is about to be changed: /tmp would be closed to all other users. A fresh file system
+// has lost+found.
+Result<void> check_folder_is_ours(int folder, const std::string& path) {
+  const auto refused = [&](const std::string& why) {
+    return Error{Errc::not_permitted, "the state folder '" + path + "' " + why};
+  };
+  struct stat info {};
+  if (::fstat(folder, &info) != 0) return failure_of("look at '" + path + "'");
+  if (info.st_uid != ::geteuid())
+    return refused("belongs to uid " + std::to_string(info.st_uid) + ", this daemon runs as uid " +
+                   std::to_string(::geteuid()));
+  if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+    return refused(
+        "is one that others may write to: name another with --state-dir, or chmod go-w it");
+  const auto names = entries_of(folder);
+  const auto is_ours = [](const std::string& name) { return name == "lock" || name == "jobs"; };
+  const auto is_foreign = [](const std::string& name) { return name != "lost+found"; };
+  if (std::ranges::none_of(names, is_ours) && std::ranges::any_of(names, is_foreign))
+    return refused(
+        "has other files in it, and no jobs of an acc-agent: name an empty or a new folder with "
+        "--state-dir");
+  return {};
+}
+
 }  // namespace
 
 Result<StateFolder> StateFolder::open(const std::string& path) {
@@ -108,12 +133,8 @@ Result<StateFolder> StateFolder::open(const std::string& path) {
   folder.path_ = resolved;
   folder.state_.reset(::open(resolved, kJobFolderFlags));
   if (!folder.state_) return failure_of("open the state folder '" + path + "'");
-  struct stat info {};
-  if (::fstat(folder.state_.get(), &info) != 0) return failure_of("look at '" + path + "'");
-  if (info.st_uid != ::geteuid())
-    return Error{Errc::not_permitted,
-                 "the state folder '" + path + "' belongs to uid " + std::to_string(info.st_uid) +
-                     ", this daemon runs as uid " + std::to_string(::geteuid())};
+  if (auto ours = check_folder_is_ours(folder.state_.get(), path); ours.has_error())
+    return ours.error();
   constexpr mode_t kTraversed = 0711;  // users reach their own part through it
   if (::fchmod(folder.state_.get(), kTraversed) != 0)
     return failure_of("set the mode of '" + path + "'");
@@ -239,7 +260,7 @@ std::vector<StateFolder::Trash> StateFolder::trash() const {
   for (const auto& name : entries_of(trash.get())) {
     struct stat info {};
     const auto user = name + "/user";
-    const bool is_known = ::fstatat(trash.get(), user.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0;
+    const bool is_known = uncover_and_stat(trash.get(), user.c_str(), info);
     found.push_back({name, is_known ? info.st_uid : ::geteuid()});
   }
   return found;
@@ -253,7 +274,10 @@ Result<void> StateFolder::remove_trash(const std::string& name) {
 }
 
 Result<UniqueFd> StateFolder::open_user_folder(const JobId& id) const {
-  UniqueFd fd{::openat(jobs_.get(), (id + "/user").c_str(), kJobFolderFlags)};
+  UniqueFd fd = open_on_mount(jobs_.get(), (id + "/user").c_str(), kJobFolderFlags);
+  if (!fd && errno == EXDEV)
+    return Error{Errc::not_permitted, "a file system is mounted over the folder '" + user_path(id) +
+                                          "' of job " + id + ": unmount it"};
   if (!fd) return failure_of("open the folder of " + id);
   return fd;
 }

@@ -67,7 +67,11 @@ Found JobProcesses::look(const Job& job, const UniqueFd& process, std::int64_t& 
   // It was recorded before the fork: what lies there is of an earlier guardian.
   if (found.lives || job.stored.guardian.pid == 0) return found;
   const auto folder = folder_.open_user_folder(job.id());
-  if (folder.has_error()) return found;
+  if (folder.has_error()) {
+    // Hidden by its user's mount: not to be taken for one that never began, and begun twice.
+    found.has_started = folder.error().code == Errc::not_permitted;
+    return found;
+  }
   found.has_started = has_user_file(folder->get(), "started");
   constexpr std::size_t kLongest = 4096;
   const auto text = read_user_file(folder->get(), "exit.json", job.stored.uid, kLongest);

@@ -47,7 +47,7 @@ Result<LoginUser> look_up_user(uid_t uid, gid_t gid) {
   if (found != nullptr) return from(entry);
   if (error != 0 && error != ENOENT && error != ESRCH)
     return system_error(error, "look up the user " + std::to_string(uid));
-  return LoginUser{uid, gid, std::to_string(uid), "/", "/bin/sh", {gid}};
+  return LoginUser{uid, gid, std::to_string(uid), "/", "/bin/sh", {gid}, false};
 }
 
 Result<LoginUser> look_up_user(const std::string& name) {

@@ -54,8 +54,12 @@ std::vector<std::string> jobs_to_prune(const PruneRules& rules, std::vector<Ende
     while (!user.jobs.empty() && now_ms - user.jobs.front()->ended_ms >= rules.max_age_ms)
       drop_oldest_of(user);
   }
-  while (all.count > rules.max_ended)
-    drop_oldest_of(most([](const Kept& kept) { return kept.count; }));
+  const auto newest = std::min(rules.max_ended, kNewestKept);
+  while (all.count > rules.max_ended) {
+    auto& user = most([](const Kept& kept) { return kept.count; });
+    if (user.count <= newest) break;
+    drop_oldest_of(user);
+  }
   while (all.bytes > rules.max_bytes && all.count > 0)
     drop_oldest_of(most([](const Kept& kept) { return kept.bytes; }));
   return pruned;

@@ -8,9 +8,12 @@
 /// Which ended jobs are forgotten (pure).
 namespace acc::agent::daemon {
 
+/// Of each user, that no number of others' jobs pushes out; with a lower max_ended so many.
+inline constexpr std::size_t kNewestKept = 10;
+
 struct PruneRules {
   std::int64_t max_age_ms = 30LL * 24 * 3600 * 1000;  ///< since the end
-  std::size_t max_ended = 1000;
+  std::size_t max_ended = 1000;            ///< but for the newest kNewestKept of each user
   std::uint64_t max_bytes = 10ULL << 30U;  ///< of all ended jobs' folders
 };
 

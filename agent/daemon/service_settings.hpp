@@ -23,6 +23,7 @@ struct ServiceSettings {
   PruneRules prune;
   std::size_t max_jobs = 10'000;                           ///< in the folder, ended ones too
   std::size_t max_bytes_of_user = std::size_t{64} << 20U;  ///< of all its jobs' words and variables
+  std::size_t max_bytes_of_all = std::size_t{256} << 20U;  ///< the same of all users but root
   std::size_t max_jobs_of_user = 2'000;  ///< that haven't ended; root has no such limit
   std::optional<rlimit> nofile;          ///< of jobs, where the daemon raised its own
   std::string lang = "C.UTF-8";

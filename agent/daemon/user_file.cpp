@@ -1,5 +1,6 @@
 #include "agent/daemon/user_file.hpp"
 
+#include "agent/daemon/same_mount.hpp"
 #include "common/text.hpp"
 
 #include <dirent.h>
@@ -19,8 +20,8 @@ namespace acc::agent::daemon {
 
 namespace {
 
-constexpr int kFolderFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
-constexpr int kFileFlags = O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+constexpr int kFolderFlags = O_RDONLY | O_DIRECTORY | O_NONBLOCK;
+constexpr int kFileFlags = O_RDONLY | O_NONBLOCK | O_NOCTTY;
 
 Error refused(const std::string& path, const std::string& why) {
   return {Errc::not_permitted, "open " + in_quotes(path) + " in the job's folder: " + why};
@@ -29,18 +30,18 @@ Error refused(const std::string& path, const std::string& why) {
 Error failed(const std::string& path) {
   const int why = errno;
   if (why == ELOOP) return refused(path, "it is a link");
+  if (why == EXDEV) return refused(path, "a file system is mounted over it: unmount it");
   return system_error(why, "open " + in_quotes(path) + " in the job's folder");
 }
 
-// A folder below `from`, one part after the other. openat2 would do it in one call, but containers
-// with an older seccomp profile refuse that.
+// A folder below `from`, one part after the other: also without openat2() none may be a link.
 Result<UniqueFd> open_folder(int from, const std::string& path) {
-  UniqueFd at{::openat(from, ".", kFolderFlags)};
+  UniqueFd at = open_on_mount(from, ".", kFolderFlags);
   if (!at) return failed(path);
   for (const auto& part : split(path, '/')) {
     if (part.empty() || part == ".") continue;
     if (part == "..") return refused(path, "it leads out of it");
-    at.reset(::openat(at.get(), part.c_str(), kFolderFlags));
+    at = open_on_mount(at.get(), part.c_str(), kFolderFlags);
     if (!at) return failed(path);
   }
   return at;
@@ -51,12 +52,10 @@ Result<UniqueFd> open_folder(int from, const std::string& path) {
 std::optional<std::string> best_entry(
     int folder, int most_entries,
     const std::function<std::optional<std::int64_t>(const char*)>& worth) {
-  const int copy = ::openat(folder, ".", kFolderFlags);
-  DIR* const entries = copy >= 0 ? ::fdopendir(copy) : nullptr;
-  if (entries == nullptr) {
-    if (copy >= 0) ::close(copy);
-    return std::nullopt;
-  }
+  UniqueFd copy = open_on_mount(folder, ".", kFolderFlags);
+  DIR* const entries = copy ? ::fdopendir(copy.get()) : nullptr;
+  if (entries == nullptr) return std::nullopt;
+  (void)copy.release();
   std::optional<std::string> best;
   std::int64_t most = 0;
   int seen = 0;
@@ -74,8 +73,7 @@ std::optional<std::string> best_entry(
 
 std::optional<std::int64_t> time_of_folder(int parent, const char* name) {
   struct stat info {};
-  if (::fstatat(parent, name, &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(info.st_mode))
-    return std::nullopt;
+  if (!stat_on_mount(parent, name, info) || !S_ISDIR(info.st_mode)) return std::nullopt;
   return info.st_mtim.tv_sec * std::int64_t{1'000'000'000} + info.st_mtim.tv_nsec;
 }
 
@@ -115,7 +113,7 @@ Result<UniqueFd> open_user_file(int folder, const std::string& path, uid_t owner
   auto parent = open_folder(folder, slash == std::string::npos ? "." : path.substr(0, slash));
   if (parent.has_error()) return parent.error();
   if (name.empty() || name == "." || name == "..") return refused(path, "it is a folder");
-  UniqueFd fd{::openat(parent->get(), name.c_str(), kFileFlags)};
+  UniqueFd fd = open_on_mount(parent->get(), name.c_str(), kFileFlags);
   if (!fd && errno == ENXIO) return refused(path, "it is no regular file");  // a socket
   if (!fd) return failed(path);
   struct stat info {};
@@ -144,7 +142,7 @@ Result<std::string> read_user_file(int folder, const std::string& path, uid_t ow
 
 bool has_user_file(int folder, const std::string& name) {
   struct stat info {};
-  return ::fstatat(folder, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0;
+  return stat_on_mount(folder, name.c_str(), info) || errno == EXDEV;  // a mount has a name below
 }
 
 std::optional<std::string> NewestAttempts::in(int run_folder) {
@@ -214,7 +212,7 @@ Result<UniqueFd> open_rank_log(int folder, NewestAttempts& attempts, std::uint32
 
 Result<UniqueFd> connect_user_socket(int folder, const std::string& name, uid_t owner) {
   // By its descriptor: a name could become a link to another socket between look and connect.
-  const UniqueFd socket_file{::openat(folder, name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC)};
+  const UniqueFd socket_file = open_on_mount(folder, name.c_str(), O_PATH);
   if (!socket_file) return failed(name);
   struct stat info {};
   if (::fstat(socket_file.get(), &info) != 0) return failed(name);

@@ -16,7 +16,8 @@
 #include <vector>
 
 /// Reads what a job's user may have put into the job's folder, as root: by descriptor, through no
-/// link, and only what belongs to that user. `folder` is an open descriptor of jobs/ID/user.
+/// link, into no file system that is mounted there, and only what belongs to that user. `folder` is
+/// an open descriptor of jobs/ID/user.
 namespace acc::agent::daemon {
 
 /// A regular file of `owner`. `path` is relative, without "..", and none of its parts is followed

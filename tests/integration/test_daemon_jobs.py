@@ -1,6 +1,6 @@
 """The daemon's jobs without its HTTP API: submitted, stopped, restarted, kept apart by user, and found again after the
 daemon was killed at any step. tests/support/daemon_driver.cpp plays the daemon."""
-import contextlib, errno, json, os, pwd, random, re, shutil, signal, subprocess, tempfile, threading, time, unittest
+import contextlib, errno, json, os, pwd, random, re, shutil, signal, subprocess, sys, tempfile, threading, time, unittest
 
 from harness import ACC, BIN, FAKE, PROGRAMS, SANITIZED, SLACK, context_switches, is_root, own_token, parent_of, processes_with, read, state_of, until, write
 
@@ -8,7 +8,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 DRIVER = shutil.copy(os.path.join(BIN, "daemon_driver"), PROGRAMS.name)
 NOT_FOUND, NOT_PERMITTED, BAD_USAGE, EXHAUSTED, UNAVAILABLE = 2, 3, 0, 4, 6
 ENDED = ("succeeded", "failed", "stopped")
-ANN, BOB = 1001, 1002
+ANN, BOB = (pwd.getpwnam(name).pw_uid for name in ("nobody", "games"))  # jobs are for users with an account
 
 
 class Daemon:
@@ -384,14 +384,21 @@ class Users(Case):
         self.assertIn("slots: at least 1, or a GPU", reply["error"])
         self.assertEqual(daemon.do("list"), [])
 
+    def test_a_user_with_subordinate_uids_counted_as_many_users(self):
+        daemon = self.start()
+        known = {entry.pw_uid for entry in pwd.getpwall()}
+        uid = next(uid for uid in range(100_000, 200_000) if uid not in known)
+        refused = daemon.ask("submit", uid=uid, words=["--num_processes", "1", "--no_python", "true"])
+        self.assertEqual(refused.get("code"), NOT_PERMITTED, refused)
+        self.assertIn(f"uid {uid} has no account on this node", refused["error"])
+        self.assertEqual(daemon.do("list"), [])
+
     def test_a_job_runs_as_its_user(self):
         daemon = self.start()
         job = daemon.do("submit", uid=ANN, words=["--num_processes", "1", "--no_python", "/bin/sh", "-c", "id -u; id -g; id -G; echo $HOME $USER; touch /root/x"])
         ended = daemon.ended(job)
         self.assertEqual(ended["uid"], ANN)
-        home, name = "/", str(ANN)  # without an entry
-        with contextlib.suppress(KeyError):  # this machine may have such a user
-            home, name = pwd.getpwuid(ANN).pw_dir, pwd.getpwuid(ANN).pw_name
+        home, name = pwd.getpwuid(ANN).pw_dir, pwd.getpwuid(ANN).pw_name
         self.assertEqual(daemon.do("log", id=job, rank=0, uid=ANN).split(), [str(ANN)] * 3 + [home, name])
         self.assertIn("Permission denied", daemon.do("log", id=job, rank=0, stderr=True))
         self.assertEqual(os.stat(self.user_folder(job)).st_uid, ANN)
@@ -471,6 +478,60 @@ class Users(Case):
         until(lambda: os.listdir(os.path.join(self.state, "trash")) == [], "an empty trash")
         self.assertTrue(os.path.exists("/etc/passwd"))
         self.assertTrue(os.path.exists(secret))
+
+
+# The folder, under a file system that answers nothing while this program's input is open. Root's part stands for fusermount3, which is setuid root.
+HANGING = """
+import ctypes, os, sys
+fuse = os.open("/dev/fuse", os.O_RDWR)
+options = f"fd={fuse},rootmode=40000,user_id={sys.argv[2]},group_id={sys.argv[2]},allow_other"
+libc = ctypes.CDLL(None, use_errno=True)
+if libc.mount(b"ann", sys.argv[1].encode(), b"fuse", 6, options.encode()) != 0:
+    sys.exit(f"mount: {os.strerror(ctypes.get_errno())}")
+print("mounted", flush=True)
+sys.stdin.read()
+libc.umount2(sys.argv[1].encode(), 2)
+"""
+
+
+@unittest.skipUnless(is_root() and os.path.exists("/dev/fuse"), "mounts with FUSE: needs root")
+class Mounts(Case):
+    def setUp(self):
+        super().setUp()
+        if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode != 0:
+            self.skipTest("no mount namespaces")
+
+    @contextlib.contextmanager
+    def hanging(self, daemon, folder):
+        with subprocess.Popen(["nsenter", "--mount", "--target", str(daemon.process.pid), sys.executable, "-c", HANGING, folder, str(ANN)],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as mounter:
+            if mounter.stdout.readline() != "mounted\n":
+                self.skipTest(f"no FUSE: {mounter.stderr.read()}")
+            try:
+                yield
+            finally:
+                mounter.communicate()
+
+    def test_a_file_system_that_answers_nothing_over_a_jobs_folder_froze_the_daemon(self):
+        daemon = self.start(command=("unshare", "--mount"))
+        job = self.submit(daemon, "mark=up hold", uid=ANN)
+        self.wait_marks("up", 1)
+        status = {"id": job, "uid": ANN, "request": '{"do": "status"}'}
+        until(lambda: "ok" in daemon.ask("control", **status), "the job's agent")
+        with self.hanging(daemon, self.user_folder(job)):
+            for do in ("control", "log", "report"):
+                reply = daemon.ask(do, **status)
+                self.assertIn("a file system is mounted over", reply.get("error", ""), f"{do}: {reply}")
+            self.assertEqual(daemon.state(job), "running")
+        self.assertIn("ok", daemon.ask("control", **status))
+        daemon.do("stop", id=job, uid=ANN)
+        daemon.ended(job)
+        with self.hanging(daemon, os.path.join(self.user_folder(job), "logs")):
+            self.assertIn("open 'logs' in the job's folder: a file system is mounted over it", daemon.ask("log", id=job, uid=ANN, rank=0)["error"])
+            daemon.do("remove", id=job, uid=ANN)
+            self.assertEqual(daemon.do("list"), [])
+            self.assertEqual(daemon.ended(self.submit(daemon, "exit=0", uid=BOB))["exit_code"], 0)
+            until(lambda: os.listdir(os.path.join(self.state, "trash")) == [], "an empty trash")
 
 
 class Crashes(Case):

@@ -11,7 +11,8 @@ using namespace acc::agent::daemon;
 namespace {
 
 constexpr uid_t kSubmitter = 1000;
-constexpr AdmissionLimits kLimits{.jobs = 3, .jobs_of_user = 2, .bytes_of_user = 1U << 20U};
+constexpr AdmissionLimits kLimits{
+    .jobs = 3, .jobs_of_user = 2, .bytes_of_user = 1U << 20U, .bytes_of_all = 4U << 20U};
 
 Submission of_slots(std::uint32_t slots, std::uint32_t gpus = 0) {
   Submission submission;
@@ -126,4 +127,32 @@ TEST_CASE("the words and variables of all of a user's jobs are bounded", "[daemo
   submission.env["DATA"] = std::string(kLimits.bytes_of_user / 2, 'x');
   CHECK(node.refusal(submission)
             .starts_with("the words and variables of this user's jobs would be more than 1 MiB"));
+}
+
+TEST_CASE("five users with as much as each may have took all memory that they liked", "[daemon]") {
+  Node node;
+  auto submission = of_slots(1);
+  submission.env["DATA"] = std::string(kLimits.bytes_of_user / 2, 'x');
+  node.load.bytes_of_all = 3 * kLimits.bytes_of_user + kLimits.bytes_of_user / 4;
+  CHECK(node.refusal(submission).empty());
+  node.load.bytes_of_user = kLimits.bytes_of_user / 4;
+  CHECK(node.refusal(submission)
+            .starts_with("the words and variables of all users' jobs take 3 of 4 MiB, and this "
+                         "user may hold no more of them: "));
+  CHECK(node.refusal(of_slots(1)).empty());  // a small one still fits
+  CHECK(node.refusal(submission, 0).empty());
+  node.load.bytes_of_all = 2 * kLimits.bytes_of_all;  // of an earlier release
+  CHECK_FALSE(node.refusal(of_slots(1)).empty());
+}
+
+TEST_CASE("a user's subordinate uids counted as so many users", "[daemon]") {
+  LoginUser user{1001, 1001, "ann", "/", "/bin/sh", {}};
+  CHECK_FALSE(refusal_of_account(user));
+  user = {100'001, 100'001, "100001", "/", "/bin/sh", {}, false};
+  CHECK(text_of(refusal_of_account(user)) ==
+        "uid 100001 has no account on this node, and only users with one have jobs here: submit as "
+        "such a user, outside of a container that has uids of its own; `getent passwd 100001` must "
+        "find it");
+  user.uid = 0;  // a container without /etc/passwd
+  CHECK_FALSE(refusal_of_account(user));
 }

@@ -10,8 +10,12 @@
 #include <catch2/catch.hpp>
 
 #include <fcntl.h>
+#include <linux/openat2.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -19,6 +23,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <string>
 #include <thread>
 
@@ -42,6 +47,26 @@ void write(const fs::path& path, const std::string& text) { std::ofstream{path} 
 
 UniqueFd open_folder(const fs::path& path) {
   return UniqueFd{::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+}
+
+// With mounts of its own, on a thread that ends with them; not where it may not.
+void run_with_own_mounts(const std::function<void()>& work) {
+  bool has_run = false;
+  std::thread{[&] {
+    open_how how{};
+    how.flags = O_PATH | O_CLOEXEC;
+    const UniqueFd here{static_cast<int>(::syscall(SYS_openat2, AT_FDCWD, ".", &how, sizeof how))};
+    if (!here || ::unshare(CLONE_NEWNS) != 0 ||
+        ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
+      return;
+    has_run = true;
+    work();
+  }}.join();
+  if (!has_run) WARN("needs root, mounts and openat2: skipped");
+}
+
+bool mount_over(const fs::path& folder) {
+  return ::mount("none", folder.c_str(), "tmpfs", 0, "mode=0777") == 0;
 }
 
 mode_t mode_of(const fs::path& path) {
@@ -100,6 +125,32 @@ TEST_CASE("root's daemon took the folder behind another user's link for its stat
   CHECK(fs::is_empty(target));
   REQUIRE(::lchown(link.c_str(), ::geteuid(), ::getegid()) == 0);
   CHECK(StateFolder::open(link).has_value());
+}
+
+TEST_CASE("an acc-agent whose state folder was /tmp closed /tmp to all other users", "[daemon]") {
+  const acc::testing::TestFolder folder;
+  const auto path = folder.path().string();
+  const auto refusal = [&] {
+    const auto state = StateFolder::open(path);
+    return state.has_error() ? state.error().what : "";
+  };
+  write(folder / "thesis.txt", "of somebody");
+  REQUIRE(::chmod(path.c_str(), 0755) == 0);
+  CHECK(refusal() == "the state folder '" + path +
+                         "' has other files in it, and no jobs of an acc-agent: name an empty or a "
+                         "new folder with --state-dir");
+  CHECK(mode_of(path) == 0755);
+  fs::remove(folder / "thesis.txt");
+  REQUIRE(::chmod(path.c_str(), 01777) == 0);
+  CHECK(refusal() == "the state folder '" + path +
+                         "' is one that others may write to: name another with --state-dir, or "
+                         "chmod go-w it");
+  CHECK(mode_of(path) == 01777);
+  REQUIRE(::chmod(path.c_str(), 0755) == 0);
+  fs::create_directory(folder / "lost+found");  // of a new file system
+  CHECK(refusal().empty());
+  write(folder / "notes.txt", "of an administrator");
+  CHECK(refusal().empty());
 }
 
 TEST_CASE("two daemons don't share a state folder", "[daemon]") {
@@ -289,6 +340,56 @@ TEST_CASE("root doesn't empty another user's folder that a job's user moved ther
   for (const auto& entry : fs::recursive_directory_iterator(folder / "tree"))
     models += entry.path().filename() == "model";
   CHECK(models == 2);
+}
+
+TEST_CASE("a file system over a job's folder froze the daemon", "[daemon]") {
+  const acc::testing::TestFolder folder;
+  const uid_t own = ::geteuid();
+  run_with_own_mounts([&] {
+    auto state = StateFolder::open(folder.path().string());
+    CHECK(state->make_job(sample_record("a-000000"), nullptr).has_value());
+    const fs::path user{state->user_path("a-000000")};
+    fs::create_directories(user / "logs/run/attempt_0/0");
+    fs::create_directory(user / "control.sock");
+    write(user / "report.json", "{}");
+    write(user / "started", "");
+    SECTION("over all of it") {
+      CHECK(mount_over(user));
+      const auto opened = state->open_user_folder("a-000000");
+      CHECK(opened.error().code == Errc::not_permitted);
+      CHECK(opened.error().what == "a file system is mounted over the folder '" + user.string() +
+                                       "' of job a-000000: unmount it");
+      const auto mounted = open_folder(user);
+      write(user / "of-the-mount", std::string(1'000'000, 'x'));
+      CHECK(state->bytes_of("a-000000") < 500'000);
+      CHECK(state->drop_job("a-000000").has_value());
+      const auto trash = state->trash();
+      CHECK(trash.size() == 1);
+      CHECK(trash.at(0).uid == own);
+      CHECK(state->remove_trash(trash.at(0).name).has_value());
+      CHECK(fs::is_empty(folder / "trash"));
+      CHECK(::faccessat(mounted.get(), "of-the-mount", F_OK, 0) == 0);
+    }
+    SECTION("over a part of it") {
+      NewestAttempts attempts;
+      const auto fd = state->open_user_folder("a-000000");
+      CHECK(mount_over(user / "control.sock"));
+      CHECK(connect_user_socket(fd->get(), "control.sock", own).error().what ==
+            "open 'control.sock' in the job's folder: a file system is mounted over it: unmount "
+            "it");
+      for (int i = 0; i < 3; ++i) CHECK(mount_over(user / "logs/run"));
+      fs::create_directories(user / "logs/run/attempt_0/0");
+      write(user / "logs/run/attempt_0/0/stdout.log", "x");
+      CHECK(open_rank_log(fd->get(), attempts, 0, false, own).error().code == Errc::not_found);
+      CHECK(open_log_folders(fd->get()).size() == 1);
+      const auto file = (user / "report.json").string();
+      CHECK(::mount((user / "started").c_str(), file.c_str(), nullptr, MS_BIND, nullptr) == 0);
+      CHECK(read_user_file(fd->get(), "report.json", own, 100).error().code == Errc::not_permitted);
+      CHECK(has_user_file(fd->get(), "report.json"));
+      CHECK(state->drop_job("a-000000").has_value());
+      CHECK(state->remove_trash(state->trash().at(0).name).has_value());
+    }
+  });
 }
 
 TEST_CASE("job files that others may write, links and bad names are refused by name", "[daemon]") {

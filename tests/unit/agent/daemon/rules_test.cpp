@@ -92,8 +92,20 @@ TEST_CASE("one user's thousands of ended jobs pushed out those of all others", "
     CHECK(std::ranges::all_of(pruned, [](const auto& id) { return id.starts_with("eve-"); }));
     return jobs.size() - pruned.size();
   };
-  CHECK(kept({100000, 10, 1000}) == 10);
+  CHECK(kept({100000, 10, 1000}) == 12);
   CHECK(kept({100000, 1000, 100}) == 20);
+}
+
+TEST_CASE("a user with forty uids pushed out another's newest ended jobs", "[daemon]") {
+  std::vector<EndedJob> jobs;
+  for (int i = 0; i < 20; ++i) jobs.push_back({"bob-" + std::to_string(i), 100 + i, 5, 1002});
+  for (std::uint32_t i = 0; i < 80; ++i)
+    jobs.push_back({"eve-" + std::to_string(i), 200 + i, 5, 100'000 + i / 2});
+  const PruneRules rules{100000, 60, 10000};
+  const auto pruned = jobs_to_prune(rules, jobs, 400);
+  CHECK(pruned.size() == 10);  // 90 stay: not one of the newest ten of any uid
+  CHECK(std::ranges::all_of(pruned, [](const auto& id) { return id.starts_with("bob-"); }));
+  CHECK(std::ranges::find(pruned, "bob-10") == pruned.end());
 }
 
 TEST_CASE("one user's waiting jobs block no other user", "[daemon]") {
