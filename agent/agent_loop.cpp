@@ -388,8 +388,10 @@ void AgentLoop::on_exit(const WorkerRecord& record) {
   services_->drain();  // its last message
   if (!is_success(*record.status) && !record.asked_to_end)
     services_->tell_lost({lost_here(record, recorder_.oom_facts(*record.status))});
+  const auto beat = services_->heartbeats().beat(record.local_rank);
   handle(WorkerExited{record.local_rank, *record.status, record.ended,
-                      services_->asked_not_to_restart(record.local_rank)});
+                      services_->asked_not_to_restart(record.local_rank),
+                      beat && beat->peer_failed});
   course_.worker_ended();
   look_for_exits();
 }

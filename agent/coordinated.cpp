@@ -84,7 +84,7 @@ Actions hurry(GroupState& group, const StopOrdered& order) {
   Actions actions;
   if (signo_of(order) == SIGTERM && !group.term_sent && group.alive > 0) {
     ask_to_end(group, actions, order.grace, order.now);
-  } else if (order.now + order.grace < group.grace_ends) {
+  } else if (order.now + order.grace < group.grace.ends) {
     await_end(group, actions, order.grace, order.now);
   }
   return actions;

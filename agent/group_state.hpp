@@ -34,8 +34,9 @@ enum class Timer {
   left_over,      ///< all workers have exited, and what they left behind may still exit by itself
   startup,        ///< coordinated: an order to stop waits for the workers' first moment
   interrupt,      ///< a failed worker had the terminal: was it Ctrl-C?
+  culprit,        ///< a worker failed as another rank had: that one's exit may still follow
 };
-inline constexpr auto kTimers = static_cast<std::size_t>(Timer::interrupt) + 1;
+inline constexpr auto kTimers = static_cast<std::size_t>(Timer::culprit) + 1;
 
 struct WorkerFailure {
   LocalRank local_rank;
@@ -72,6 +73,8 @@ struct WorkerExited {
   ExitStatus status;
   Instant now;
   bool is_final = false;  ///< it reported that a restart won't help
+  /// It reported that another rank had ended or aborted, on which it fails.
+  bool peer_failed = false;
 };
 /// Ctrl-C in the terminal that a worker has. The SIGINT went to that worker and not to us; this may
 /// be reported after its exit.
@@ -258,6 +261,12 @@ struct TerminalWorker {
   std::optional<WorkerFailure> held_failure;
 };
 
+/// Of Timer::grace.
+struct RunningGrace {
+  Millis armed{0};  ///< for messages
+  Instant ends{};   ///< when the timer fires
+};
+
 struct GroupState {
   // ---- fixed for the job ----
   std::uint32_t size = 1;  ///< workers on this node
@@ -280,13 +289,15 @@ struct GroupState {
   TerminalWorker terminal;
   /// The root cause: we caused the later exits.
   std::optional<WorkerFailure> first_failure;
+  /// The first worker here that failed as another rank had. It becomes the root cause if that one's
+  /// exit isn't seen, here or on another node, before Timer::culprit fires.
+  std::optional<WorkerFailure> held_failure;
   std::optional<StartFailure> start_failure;
   bool term_sent = false;
   /// All workers have exited, and the time for left-overs to exit by themselves is over: they are
   /// asked to end, also those that show up later.
   bool left_overs_due = false;
-  Millis armed_grace{0};  ///< of the running grace timer, for messages
-  Instant grace_ends{};   ///< when that timer fires
+  RunningGrace grace;
 
   // ---- the end ----
   int stop_signal = 0;  ///< the first one that asked for it

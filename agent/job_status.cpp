@@ -149,7 +149,7 @@ StatusFacts JobStatus::line_facts() const {
   facts.max_restarts = parts_.terms.max_restarts();
   facts.reason = parts_.terms.restart_reason();
   const auto due =
-      group.phase == Phase::backing_off ? parts_.timers.expiry(Timer::backoff) : group.grace_ends;
+      group.phase == Phase::backing_off ? parts_.timers.expiry(Timer::backoff) : group.grace.ends;
   facts.kills_next = group.term_sent || group.alive == 0;  // else SIGTERM comes first
   facts.left = std::max(Millis{0}, std::chrono::duration_cast<Millis>(due - clock_now()));
   return facts;

@@ -20,6 +20,9 @@ constexpr Millis kInterruptCounts{30'000};
 // A process of its own reports the Ctrl-C: on a busy machine after the exit of a worker that ended
 // at once.
 constexpr Millis kInterruptComes{100};
+// A rank that fails leaves its groups first, and frees much before it exits: memory, a GPU's
+// context.
+constexpr Millis kCulpritExits{2'000};
 
 Actions back_off(GroupState& group, Millis delay, Actions actions) {
   group.round = Round{group.round.value() + 1};
@@ -133,9 +136,9 @@ Actions on_interrupted(GroupState& group, int signo, Instant now) {
   return actions;
 }
 
-Actions on_failure(GroupState& group, WorkerFailure failure) {
-  const Instant now = failure.when;
+Actions on_failure(GroupState& group, WorkerFailure failure, Instant now) {
   group.first_failure = std::move(failure);
+  group.held_failure.reset();
   Actions actions;
   // Before the report and the message: there is time for them while the other workers end.
   ask_to_end(group, actions, group.stop.grace, now);
@@ -144,20 +147,56 @@ Actions on_failure(GroupState& group, WorkerFailure failure) {
   return actions;
 }
 
+// A failure that follows from another rank's. SIGKILL is another's doing, and a worker that asks
+// for no restart has named its failure.
+bool follows_another(const WorkerExited& e) {
+  return e.peer_failed && !e.is_final && shell_code(e.status) != 128 + SIGKILL;
+}
+
+// No worker is left that could be the one that failed first.
+bool is_culprit_missing(const GroupState& group) {
+  return group.held_failure && group.alive == 0 && !group.coordinated;
+}
+
+// The rank that failed first may exit later than those that fail for want of it. If it is on
+// another node, its failure is reported meanwhile and the order to stop comes.
+Actions hold_back(GroupState& group, WorkerFailure failure) {
+  const Instant now = failure.when;
+  Actions actions;
+  if (!group.held_failure) {
+    group.held_failure = std::move(failure);
+    actions.emplace_back(ArmTimer{Timer::culprit, kCulpritExits});
+  }
+  return is_culprit_missing(group) ? on_failure(group, *group.held_failure, now) : actions;
+}
+
+Actions on_success(GroupState& group, Instant now) {
+  if (is_culprit_missing(group)) return on_failure(group, *group.held_failure, now);
+  return group.alive == 0 && !group.held_failure ? end_leftovers(group, now) : Actions{};
+}
+
+Actions on_no_culprit(GroupState& group, Instant now) {
+  // One that had the terminal is the culprit, or was interrupted: that is decided soon.
+  if (group.phase != Phase::running || !group.held_failure || group.terminal.held_failure)
+    return {};
+  return on_failure(group, *group.held_failure, now);
+}
+
 Actions on(GroupState& group, const WorkerExited& e) {
   if (group.alive > 0) --group.alive;
   if (group.phase == Phase::stopping && group.alive == 0) {
     Actions actions;
-    await_left_overs(group, actions, group.armed_grace);
+    await_left_overs(group, actions, group.grace.armed);
     return actions;
   }
   // Exits after one that is held don't change how the round ends.
   if (group.phase != Phase::running || group.terminal.held_failure) return {};
   if (const int signo = interrupted_by(group, e); signo != 0)
     return on_interrupted(group, signo, e.now);
-  if (is_success(e.status)) return group.alive == 0 ? end_leftovers(group, e.now) : Actions{};
+  if (is_success(e.status)) return on_success(group, e.now);
   WorkerFailure failure{e.local_rank, e.status, e.now, e.is_final};
-  if (!may_be_interrupted(group, e)) return on_failure(group, std::move(failure));
+  if (follows_another(e)) return hold_back(group, std::move(failure));
+  if (!may_be_interrupted(group, e)) return on_failure(group, std::move(failure), e.now);
   group.terminal.held_failure = std::move(failure);
   return {ArmTimer{Timer::interrupt, kInterruptComes}};
 }
@@ -165,19 +204,24 @@ Actions on(GroupState& group, const WorkerExited& e) {
 Actions on(GroupState& group, const TerminalInterrupted& e) {
   if (group.phase != Phase::running) return {};
   group.terminal.interrupted_at = e.now;
-  return group.terminal.held_failure ? on_interrupted(group, SIGINT, e.now) : Actions{};
+  const bool has_failed =
+      group.held_failure && group.held_failure->local_rank == group.terminal.rank;
+  return group.terminal.held_failure || has_failed ? on_interrupted(group, SIGINT, e.now)
+                                                   : Actions{};
 }
 
 Actions on_no_interrupt(GroupState& group) {
   if (group.phase != Phase::running || !group.terminal.held_failure) return {};
-  return on_failure(group, *std::exchange(group.terminal.held_failure, std::nullopt));
+  auto failure = *std::exchange(group.terminal.held_failure, std::nullopt);
+  const Instant now = failure.when;
+  return on_failure(group, std::move(failure), now);
 }
 
 Actions on(GroupState& group, const HangFound& e) {
   if (group.phase != Phase::running || group.terminal.held_failure) return {};
   WorkerFailure failure{e.local_rank, Exited{to_int(ExitCode::hang)}, e.now, false, e.cause};
   return group.coordinated ? coordinated::on_hang(group, std::move(failure))
-                           : on_failure(group, std::move(failure));
+                           : on_failure(group, std::move(failure), e.now);
 }
 
 Actions on(GroupState& group, const Emptied& e) {
@@ -190,10 +234,10 @@ Actions on(GroupState& group, const Emptied& e) {
 
 Actions on_grace_over(GroupState& group, Instant now) {
   if (group.phase != Phase::stopping) return {};
-  if (group.term_sent || group.alive == 0) return kill(group, group.armed_grace);
+  if (group.term_sent || group.alive == 0) return kill(group, group.grace.armed);
   // The time after SIGUSR1 or SIGINT is over; no worker is killed without a SIGTERM before. What
   // was given was the time for a checkpoint, or for a start that swallows SIGINT; or it was all.
-  const bool was_all = !stop_of(group).is_preemption && group.armed_grace >= group.stop.grace;
+  const bool was_all = !stop_of(group).is_preemption && group.grace.armed >= group.stop.grace;
   Actions actions;
   ask_to_end(group, actions, was_all ? std::min(group.stop.grace, kHurriedGrace) : group.stop.grace,
              now);
@@ -230,13 +274,13 @@ Actions on(GroupState& group, const TimerFired& e) {
       return group.coordinated ? coordinated::on_startup_over(group, e.now) : Actions{};
     case Timer::interrupt:
       return on_no_interrupt(group);
+    case Timer::culprit:
+      return on_no_culprit(group, e.now);
   }
   return {};
 }
 
-Actions on(GroupState& group, const SignalArrived& e) {
-  if (group.phase == Phase::finished) return {};
-  if (e.signo == SIGINT) ++group.interrupts;
+Actions on_signal(GroupState& group, const SignalArrived& e) {
   if (group.coordinated) return coordinated::on_signal(group, e);
   if (!ends_job(e.signo, group.stop.preempt_signals)) {
     return group.phase == Phase::running ? Actions{SignalWorkers{e.signo}} : Actions{};
@@ -253,6 +297,18 @@ Actions on(GroupState& group, const SignalArrived& e) {
   if (group.phase == Phase::idle || group.phase == Phase::backing_off) return finish_stopped(group);
   if (group.phase != Phase::running) return {TellNoRestart{e.signo}};
   return stop_by_signal(group, e.signo, e.now);
+}
+
+Actions on(GroupState& group, const SignalArrived& e) {
+  if (group.phase == Phase::finished) return {};
+  if (e.signo == SIGINT) ++group.interrupts;
+  Actions actions;
+  // The round has failed before the signal, and must not count as ended by it.
+  const bool has_failed = group.phase == Phase::running && group.held_failure;
+  if (has_failed && ends_job(e.signo, group.stop.preempt_signals))
+    actions = on_failure(group, *group.held_failure, e.now);
+  append(actions, on_signal(group, e));
+  return actions;
 }
 
 Actions on(GroupState& group, const GuardianLost&) {

@@ -11,6 +11,7 @@ SupervisorTimers::SupervisorTimers(boost::asio::io_context& io, std::function<vo
                                               boost::asio::steady_timer{io},
                                               boost::asio::steady_timer{io},
                                               boost::asio::steady_timer{io},
+                                              boost::asio::steady_timer{io},
                                               boost::asio::steady_timer{io}} {}
 
 void SupervisorTimers::arm(Timer timer, Millis after) {

@@ -57,6 +57,7 @@ Actions start(GroupState& group) {
   group.phase = Phase::idle;
   group.starting = true;
   group.first_failure.reset();
+  group.held_failure.reset();
   group.start_failure.reset();
   group.terminal.interrupted_at.reset();
   group.terminal.held_failure.reset();
@@ -89,8 +90,8 @@ std::optional<Actions> retry_start(GroupState& group, Instant now) {
 
 void await_end(GroupState& group, Actions& actions, Millis grace, Instant now) {
   group.phase = Phase::stopping;
-  group.armed_grace = grace;
-  group.grace_ends = now + grace;
+  group.grace.armed = grace;
+  group.grace.ends = now + grace;
   actions.emplace_back(ArmTimer{Timer::grace, grace});
 }
 
@@ -156,7 +157,7 @@ Actions shorten_grace(GroupState& group, Millis grace, Instant now) {
   Actions actions;
   if (!group.term_sent && group.alive > 0) {
     ask_to_end(group, actions, grace, now);
-  } else if (now + grace < group.grace_ends) {
+  } else if (now + grace < group.grace.ends) {
     await_end(group, actions, grace, now);
   }
   return actions;

@@ -51,6 +51,7 @@ Beat read(const Slot& slot) {
   beat.pid = slot.pid.load(kRelaxed);
   beat.stacks_signal = slot.stacks_signal.load(kRelaxed);
   beat.stacks_fd = slot.stacks_fd.load(kRelaxed);
+  beat.peer_failed = slot.peer_failed.load(kRelaxed) != 0;
   // A writer that was killed or stopped in the middle leaves an odd edition for ever.
   for (int i = 0; i < kTries; ++i) {
     const auto edition = slot.edition.load(std::memory_order_acquire);

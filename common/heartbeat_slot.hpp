@@ -48,11 +48,14 @@ struct alignas(64) Slot {
   std::atomic<std::uint64_t> section_limit_ms;  ///< 0: it may take any time
   std::atomic<char> section[kSectionName];
   std::atomic<std::uint32_t> stacks_fd;  ///< … to this descriptor of its own
-  std::atomic<std::uint32_t> unused_word;
+  /// 1: a call of the runtime failed here as another rank had ended or aborted. What this worker
+  /// fails with from then on follows from that.
+  std::atomic<std::uint32_t> peer_failed;
   std::atomic<char> unused[104];
 };
 static_assert(sizeof(Slot) == 256 && offsetof(Slot, edition) == 64 &&
-              offsetof(Slot, section) == 88 && offsetof(Slot, stacks_fd) == 144);
+              offsetof(Slot, section) == 88 && offsetof(Slot, stacks_fd) == 144 &&
+              offsetof(Slot, peer_failed) == 148);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
 [[nodiscard]] constexpr std::size_t page_bytes(std::uint32_t slots) {
@@ -91,6 +94,7 @@ struct Beat {
   std::uint64_t section_since_ns = 0;
   std::uint64_t section_limit_ms = 0;
   std::string section;  ///< of the innermost one; printable
+  bool peer_failed = false;
   friend bool operator==(const Beat&, const Beat&) = default;
 };
 [[nodiscard]] Beat read(const Slot& slot);

@@ -13,6 +13,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdlib>
+#include <exception>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -266,5 +267,18 @@ void Heartbeat::at(std::uint64_t step) noexcept {
 namespace acc::runtime {
 
 heartbeat::Slot* agent_slot() { return agent::find_slot(); }
+
+void note_failed_peer(const Error& cause, int rank) noexcept {
+  const bool is_of_peer =
+      cause.code() == ErrorCode::peer_lost || cause.code() == ErrorCode::aborted;
+  const auto& ranks = cause.ranks();
+  const bool is_own = std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+  if (!is_of_peer || is_own || std::uncaught_exceptions() > 0) return;
+  try {
+    if (auto* const slot = agent_slot(); slot != nullptr)
+      slot->peer_failed.store(1, std::memory_order_relaxed);
+  } catch (const std::exception&) {  // no memory: the agent doesn't wait then
+  }
+}
 
 }  // namespace acc::runtime

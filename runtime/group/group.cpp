@@ -325,6 +325,7 @@ void Group::fail(const Call& call, FlightRecorder::Ticket ticket) {
     throw;
   } catch (const Error& e) {
     if (e.code() == ErrorCode::invalid_argument) throw;
+    note_failed_peer(e, facts_.rank);
     const Error cause = e.operation().empty()
                             ? Error{e.code(), e.what(), e.ranks(), operation, call.what.sequence}
                             : e;

@@ -1,6 +1,7 @@
 #include "runtime/nccl/nccl_group.hpp"
 
 #include "common/duration.hpp"
+#include "runtime/group/agent_slot.hpp"
 #include "runtime/nccl/limited_call.hpp"
 
 #include <unistd.h>
@@ -125,6 +126,7 @@ void NcclGroup::wait(std::uint64_t ticket, std::optional<Millis> limit) {
     // In this order: an abort makes the events of the calls it ends look completed.
     if (comm_.broken()) {
       if (succeeded(ticket)) return;
+      if (const auto cause = comm_.cause()) note_failed_peer(*cause, facts_.rank);
       comm_.throw_if_broken();
     }
     if (status == cuda::Status::success) return;

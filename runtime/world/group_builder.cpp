@@ -4,6 +4,7 @@
 #include "runtime/bootstrap/local_group.hpp"
 #include "runtime/bootstrap/manifest.hpp"
 #include "runtime/fork.hpp"
+#include "runtime/group/agent_slot.hpp"
 #include "runtime/nccl/nccl_backend.hpp"
 #include "runtime/net/error_text.hpp"
 #include "runtime/net/recorded_store.hpp"
@@ -139,7 +140,9 @@ class GroupBuilder {
       return make_backend();
     } catch (const Error& error) {
       if (config_.size == 1) throw;
-      throw first_cause(*config_.store, config_.key, error);
+      const auto cause = first_cause(*config_.store, config_.key, error);
+      note_failed_peer(cause, config_.rank);
+      throw cause;
     }
   }
 

@@ -1,6 +1,7 @@
 // A rank for tests of the runtime: `collectives_worker check` tries what moves and what is reduced;
-// `collectives_worker loop` reduces until something goes wrong, and says what. Each line is one
-// write, so that those of several ranks don't mix.
+// `collectives_worker loop` reduces until something goes wrong, and says what; with `fail RANK`
+// that rank leaves by an exception of its own and exits 250 ms later, with code 42. Each line is
+// one write, so that those of several ranks don't mix.
 #include <unistd.h>
 
 #include <acc/process_group.hpp>
@@ -8,7 +9,9 @@
 #include <cstdint>
 #include <cstdlib>
 #include <numeric>
+#include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -58,11 +61,18 @@ void check(ProcessGroup& group) {
   say(name(group) + " checked");
 }
 
-void loop(ProcessGroup& group) {
+struct OwnFailure : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+void loop(ProcessGroup& group, int culprit = -1) {
   std::vector<float> data(50'000, 0.0F);
   group.all_reduce(std::span{data});  // whoever ends this rank now ends one that has made a call
   say(name(group) + " loops, pid " + std::to_string(::getpid()));
-  for (;;) group.all_reduce(std::span{data});
+  for (int i = 0;; ++i) {
+    group.all_reduce(std::span{data});
+    if (group.rank() == culprit && i == 100) throw OwnFailure{"no such file: data.bin"};
+  }
 }
 
 }  // namespace
@@ -73,7 +83,12 @@ int main(int count, char** words) {
   const auto began = std::chrono::steady_clock::now();
   try {
     group = ProcessGroup::from_environment();
-    mode == "loop" ? loop(group) : check(group);
+    if (mode == "loop")
+      loop(group);
+    else if (const std::string before = count > 2 ? words[count - 2] : ""; before == "fail")
+      loop(group, std::stoi(mode));
+    else
+      check(group);
   } catch (const Error& error) {
     const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(
         std::chrono::steady_clock::now() - began);
@@ -81,6 +96,11 @@ int main(int count, char** words) {
     say(who + " failed after " + std::to_string(took.count()) +
         " ms: " + std::string{to_string(error.code())} + ": " + error.what());
     return 3;
+  } catch (const OwnFailure& error) {
+    say("failed: " + std::string{error.what()});
+    group = {};
+    std::this_thread::sleep_for(std::chrono::milliseconds{250});  // as an exit that frees much
+    return 42;
   } catch (const std::exception& error) {
     say("failed: " + std::string{error.what()});
     return 4;

@@ -1,7 +1,7 @@
 """Ranks of the runtime on several hosts: collectives are right, and what goes wrong is told on every host."""
-import os, re, shutil, signal, subprocess, unittest
+import contextlib, os, random, re, shutil, signal, subprocess, time, unittest
 
-from cluster import ClusterTest
+from cluster import Cluster, ClusterTest
 from harness import BIN, PATIENCE, PROGRAMS, SLACK, main, until
 from hosts import Hosts, needs_hosts
 
@@ -76,6 +76,42 @@ class Launched(ClusterTest):
 
     def test_three_hosts(self):
         self.checked("a b c", slots=1)
+
+    def named(self, names, words, code, cause, *, slots=1, flags="", loops=None):
+        """Runs a job in which one rank fails in its first round: all nodes end with its code and name it. `loops`: called with the pid of each rank."""
+        times = f"--dead_after {10 * SLACK:g}s --lease {21 * SLACK:g}s --join_timeout 60s"
+        with contextlib.closing(Cluster(names, slots=slots, flags=flags, times=times)) as cluster:
+            for host in cluster.names:
+                cluster.start(host, program=["--no_python", WORKER], words=words)
+            size = slots * len(cluster.names)
+
+            def started():
+                text = "".join(node.stdout for node in cluster.nodes.values())
+                return re.findall(r"rank (\d+)/\d+ local \d/\d loops, pid (\d+)", text)
+            if loops:
+                cluster.wait(lambda: len(started()) == size, "all ranks to loop", 30)
+                loops({int(rank): int(pid) for rank, pid in started()})
+            self.all_end(cluster, code, 30)
+            for node in cluster.nodes.values():
+                self.assertRegex(node.stderr, rf"job failed: {cause}", cluster.tell())
+            self.assertEqual(len(started()), size, "the job restarted:\n" + cluster.tell())
+
+    def test_a_rank_that_threw_and_exited_slowly_was_not_the_cause_on_other_hosts(self):
+        for names, slots, culprit in (("a b c", 1, 1), ("a b", 2, 0), ("a b", 2, 3)):
+            with self.subTest(names=names, culprit=culprit):
+                self.named(names, f"fail {culprit}", 42, rf"rank {culprit}\b.* exited with code 42", slots=slots,
+                           flags="--max_restarts 1 --no_restart_codes 42")
+
+    def test_a_survivor_on_another_host_was_named_in_place_of_the_killed_rank(self):
+        dice = random.Random(7)
+        for attempt in range(10):
+            names, slots = dice.choice((("a b", 2), ("a b c", 1)))
+            victim, pause = dice.randrange(slots * len(names.split())), dice.uniform(0, 0.05)
+            with self.subTest(attempt=attempt, names=names, victim=victim):
+                def kill(pids, victim=victim, pause=pause):
+                    time.sleep(pause)  # at any moment of a call
+                    os.kill(pids[victim], signal.SIGKILL)
+                self.named(names, "loop", 137, rf"rank {victim}\b.* killed by SIGKILL", slots=slots, loops=kill)
 
 
 @needs_hosts

@@ -189,7 +189,11 @@ void Process::worker_dies(std::uint64_t generation, std::size_t index, const Exi
     --unreaped_;
     if (world_.history().is_on())
       note("local rank " + std::to_string(index) + " " + describe(status));
-    feed(agent::WorkerExited{LocalRank{static_cast<std::uint32_t>(index)}, status, when});
+    // Some fail as if a call of theirs had failed for another rank's end; that one may not follow.
+    const auto* exited = std::get_if<Exited>(&status);
+    const bool peer_failed = exited != nullptr && exited->code % 2 == 1;
+    feed(agent::WorkerExited{LocalRank{static_cast<std::uint32_t>(index)}, status, when, false,
+                             peer_failed});
   });
 }
 

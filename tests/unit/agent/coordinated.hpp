@@ -10,8 +10,8 @@
 namespace acc::agent {
 
 inline std::string timer_name(Timer timer) {
-  constexpr const char* kNames[] = {"grace",         "give_up",   "backoff",
-                                    "close_timeout", "left_over", "startup", "interrupt"};
+  constexpr const char* kNames[] = {"grace",     "give_up", "backoff",   "close_timeout",
+                                    "left_over", "startup", "interrupt", "culprit"};
   return kNames[static_cast<std::size_t>(timer)];
 }
 

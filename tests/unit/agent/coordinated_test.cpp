@@ -247,6 +247,36 @@ TEST_CASE("the end of a hanging round made a victim on another node the culprit"
   CHECK(story.group.first_failure->local_rank == LocalRank{1});
 }
 
+SCENARIO("ranks that failed for want of one on another node were reported before it",
+         "[agent][supervisor]") {
+  Story story;
+  story.running();
+  const auto follows = [&](std::uint32_t rank) {
+    return story.feed(WorkerExited{LocalRank{rank}, Exited{1}, story.now, false, true});
+  };
+  CHECK(follows(0) == "culprit 2 s");
+  CHECK(follows(1).empty());
+  WHEN("the other node's report leads to the order to stop") {
+    CHECK(story.stop(0, seconds{15}) == "SIGTERM, left_over 150 ms, grace 15 s");
+    THEN("nothing failed first here") {
+      CHECK(story.emptied() == "report stopped");
+      CHECK_FALSE(story.group.first_failure);
+    }
+  }
+  WHEN("no order arrives") {
+    const auto exited = story.now;
+    story.now += seconds{2};
+    CHECK(story.fires(Timer::culprit) ==
+          "SIGTERM, left_over 150 ms, grace 15 s, report failed, tell failure");
+    THEN("the time is that of the exit") { CHECK(story.group.first_failure->when == exited); }
+  }
+  WHEN("the job is to end by a signal") {
+    CHECK(story.signal(SIGTERM) ==
+          "SIGTERM, left_over 150 ms, grace 15 s, report failed, tell failure, ask SIGTERM, tell "
+          "no restart");
+  }
+}
+
 SCENARIO("orders to stop may shorten what is under way", "[agent][supervisor]") {
   Story story;
   story.running();

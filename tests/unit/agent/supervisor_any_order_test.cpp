@@ -64,7 +64,7 @@ class AnyOrder {
     lives_[who] = false;
     const ExitStatus ends[] = {Exited{0}, Exited{0}, Signaled{SIGKILL}, Exited{1}};
     const ExitStatus status = ends[roll(std::size(ends))];
-    feed(WorkerExited{LocalRank{who}, status, story_.now});
+    feed(WorkerExited{LocalRank{who}, status, story_.now, false, roll(2) == 0});
   }
   void answer_start() {
     starting_ = false;
@@ -143,6 +143,7 @@ class AnyOrder {
         feed(WorkerExited{LocalRank{who}, Exited{0}, story_.now});
       }
       feed(TimerFired{Timer::interrupt, story_.now});
+      feed(TimerFired{Timer::culprit, story_.now});
       feed(Emptied{story_.now, false, 0.5});
       feed(TimerFired{Timer::backoff, story_.now});
       if (starting_) answer_start();

@@ -395,8 +395,8 @@ TEST_CASE("no sequence of events starts a round before the last one is empty (P1
           if (!lives[who]) break;
           lives[who] = false;
           feed(WorkerExited{LocalRank{who},
-                            roll(2) == 0 ? ExitStatus{Exited{0}} : ExitStatus{Signaled{9}},
-                            story.now},
+                            roll(2) == 0 ? ExitStatus{Exited{0}} : ExitStatus{Signaled{6}},
+                            story.now, false, roll(2) == 0},
                feed);
           break;
         }
@@ -636,6 +636,88 @@ SCENARIO("a script that answers Ctrl-C by sys.exit(1) was started again", "[agen
   }
 }
 
+SCENARIO("the ranks that failed for want of a failed one were named in its place",
+         "[agent][supervisor]") {
+  Story story{3, 1};
+  story.running();
+  const auto follows = [&](std::uint32_t rank, ExitStatus status) {
+    return step(story.group, WorkerExited{LocalRank{rank}, status, story.now, false, true});
+  };
+  const auto named = [](const Actions& actions) {
+    const auto* told = find<TellFailure>(actions);
+    return told != nullptr ? static_cast<int>(told->failure.local_rank.value()) : -1;
+  };
+  GIVEN("a rank whose call failed as another one had left") {
+    const auto held = follows(1, Exited{1});
+    CHECK(find<SignalWorkers>(held) == nullptr);
+    REQUIRE(find<ArmTimer>(held) != nullptr);
+    CHECK(find<ArmTimer>(held)->timer == Timer::culprit);
+    story.now += Millis{250};
+    WHEN("that one exits later, with another code") {
+      CHECK(named(story.exits(2, Exited{42})) == 2);
+      THEN("its code decides what follows") {
+        story.exits(0, Signaled{SIGTERM});
+        story.group.restart.never_retry = {{42, 42}};
+        CHECK(finished_with(story.emptied()) == 42);
+      }
+      THEN("the timer changes nothing") {
+        CHECK(step(story.group, TimerFired{Timer::culprit, story.now}).empty());
+      }
+    }
+    WHEN("more of its kind follow") {
+      CHECK(follows(0, Signaled{SIGABRT}).empty());
+      THEN("the last worker is the cause, however it fails") {
+        CHECK(named(follows(2, Signaled{SIGKILL})) == 2);
+      }
+      THEN("the first is named at once if the last failed for the same reason") {
+        CHECK(named(follows(2, Exited{1})) == 1);
+      }
+      THEN("the first is named at once if the last had completed") {
+        CHECK(named(story.exits(2, Exited{0})) == 1);
+      }
+    }
+    WHEN("nobody else fails in time") {
+      story.now += Millis{1'750};
+      CHECK(named(step(story.group, TimerFired{Timer::culprit, story.now})) == 1);
+      THEN("the next round begins without it") {
+        story.exits(0, Signaled{SIGTERM});
+        story.exits(2, Signaled{SIGTERM});
+        story.next_round(story.emptied());
+        CHECK(story.group.phase == Phase::running);
+        CHECK(step(story.group, TimerFired{Timer::culprit, story.now}).empty());
+      }
+    }
+    WHEN("the scheduler preempts the job meanwhile") {
+      story.group.stop.preempt_signals = {SIGTERM};
+      story.group.restart.max_restarts = 0;
+      story.signal(SIGTERM);
+      story.exits(0, Signaled{SIGTERM});
+      story.exits(2, Signaled{SIGTERM});
+      THEN("it has failed") { CHECK(finished_with(story.emptied()) == 1); }
+    }
+  }
+  GIVEN("a rank that also says that no restart helps") {
+    CHECK(named(step(story.group, WorkerExited{LocalRank{1}, Exited{1}, story.now, true, true})) ==
+          1);
+  }
+  GIVEN("a rank that was killed after its call had failed") {
+    CHECK(named(follows(1, Signaled{SIGKILL})) == 1);
+  }
+  GIVEN("the terminal's rank, whose call failed as Ctrl-C had ended it") {
+    story.group.terminal.rank = LocalRank{0};
+    follows(0, Exited{1});
+    CHECK(named(step(story.group, TerminalInterrupted{story.now})) == -1);
+    CHECK(story.group.stop_signal == SIGINT);
+  }
+  GIVEN("the terminal's rank that failed first, and another one that follows before it") {
+    story.group.terminal.rank = LocalRank{0};
+    follows(1, Exited{1});
+    CHECK(named(story.exits(0, Exited{42})) == -1);
+    CHECK(step(story.group, TimerFired{Timer::culprit, story.now}).empty());
+    CHECK(named(step(story.group, TimerFired{Timer::interrupt, story.now})) == 0);
+  }
+}
+
 // ---- asked over the control socket ----
 
 SCENARIO("a restart is asked for over the control socket", "[agent][supervisor]") {
@@ -762,7 +844,7 @@ SCENARIO("a stop is asked for over the control socket", "[agent][supervisor]") {
     THEN("a second one never lengthens it") {
       story.now += seconds{1};
       CHECK(asked(seconds{60}).empty());
-      CHECK(story.group.grace_ends == Instant{} + seconds{5});
+      CHECK(story.group.grace.ends == Instant{} + seconds{5});
     }
     THEN("a grace of 0 kills now") {
       CHECK(find<KillAll>(asked(Millis{0})) != nullptr);

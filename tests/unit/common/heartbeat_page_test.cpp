@@ -37,12 +37,14 @@ TEST_CASE("what a worker writes into its slot the agent reads", "[heartbeat]") {
   write_beat(*slot, 42);
   write_checkpoint(*slot, 40);
   slot->collective.store(pack({17, 1, true}));
+  slot->peer_failed.store(1);
   const auto beat = read(page.slot(1));
   CHECK(beat.beats == 2);
   CHECK(beat.step == 42);
   CHECK(beat.checkpoints == 1);
   CHECK(beat.checkpoint_step == 40);
   CHECK(beat.collective == Collective{17, 1, true});
+  CHECK(beat.peer_failed);
   CHECK(operation_name(beat.collective.operation) == "all_reduce");
 
   const auto now = static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch() /

@@ -1,5 +1,6 @@
 #include "common/heartbeat_page.hpp"
 #include "common/unique_fd.hpp"
+#include "tests/unit/runtime/group/scripted_backend.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -15,6 +16,8 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -246,4 +249,50 @@ TEST_CASE("sections without a page are messages", "[agent]") {
         "hello 3 2\nsection 90000 evaluation\nsection 0 checkpoint\nsection 90000 "
         "evaluation\nsection_end\n");
   CHECK(went_well(pid));
+}
+
+TEST_CASE("the agent learns that a call failed because of another rank", "[agent]") {
+  using acc::runtime::Error;
+  using acc::runtime::ErrorCode;
+  auto page = acc::heartbeat::Mapping::make(2, 2);
+  REQUIRE(page.has_value());
+  const std::string variable = "/proc/" + std::to_string(::getpid()) + "/fd/" +
+                               std::to_string(page->fd()) + ":" +
+                               std::to_string(acc::heartbeat::slot_offset(1));
+  const auto noted = [&](const Error& error, bool unwinds = false) {
+    page->slot(1).peer_failed.store(0);
+    const auto pid = in_child("", [&] {
+      ::setenv("ACC_HEARTBEAT_PAGE", variable.c_str(), 1);
+      acc::testing::Scripted group{0, 2};
+      group.script->on_call = [&](const acc::runtime::Call&) { throw error; };
+      const auto call = [&] {
+        try {
+          group.group.barrier();
+        } catch (const Error&) {
+        }
+      };
+      struct AtEnd {
+        std::function<void()> act;
+        ~AtEnd() { act(); }
+      };
+      if (!unwinds) {
+        call();
+        return true;
+      }
+      try {
+        const AtEnd end{call};
+        throw std::runtime_error{"its own"};
+      } catch (const std::runtime_error&) {
+        return true;
+      }
+    });
+    CHECK(went_well(pid));
+    return read(page->slot(1)).peer_failed;
+  };
+  CHECK(noted({ErrorCode::peer_lost, "rank 1 is gone", {1}}));
+  CHECK(noted({ErrorCode::aborted, "by rank 1", {1}}));
+  CHECK(noted({ErrorCode::peer_lost, "the rank that broke the group is unknown"}));
+  CHECK_FALSE(noted({ErrorCode::peer_lost, "the others say that this one has left", {0}}));
+  CHECK_FALSE(noted({ErrorCode::timed_out, "rank 1 is late", {1}}));
+  CHECK_FALSE(noted({ErrorCode::peer_lost, "rank 1 is gone", {1}}, true));
 }
