@@ -50,6 +50,10 @@ heartbeat::Slot* HeartbeatBoard::slot_to_fill(LocalRank worker) const {
   return slot.pid.load(std::memory_order_relaxed) == 0 ? &slot : nullptr;
 }
 
+void HeartbeatBoard::release(LocalRank worker, std::uint32_t pid) {
+  if (worker.value() < page_.slots()) heartbeat::release(page_.slot(worker.value()), pid);
+}
+
 void HeartbeatBoard::note_sign() {
   if (std::exchange(is_in_use_, true)) return;
   if (on_first_sign_) on_first_sign_();

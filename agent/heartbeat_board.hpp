@@ -33,6 +33,9 @@ class HeartbeatBoard {
   /// Complete checkpoints in this round, by any worker here.
   [[nodiscard]] std::uint64_t checkpoints() const;
 
+  /// The program of this worker that has the page, by its pid there, has ended.
+  void release(LocalRank worker, std::uint32_t pid);
+
   // ---- messages of workers ----
   void on_beat(LocalRank worker, std::uint64_t step);
   void on_section(LocalRank worker, const std::string& name, Millis limit);

@@ -42,13 +42,13 @@ std::string_view operation_name(std::uint8_t operation) {
 
 Beat read(const Slot& slot) {
   Beat beat;
+  beat.pid = slot.pid.load(std::memory_order_acquire);  // first: what follows is not older
   beat.beats = slot.beats.load(std::memory_order_acquire);
   beat.time_ns = slot.time_ns.load(kRelaxed);
   beat.step = slot.step.load(kRelaxed);
   beat.checkpoints = slot.checkpoints.load(kRelaxed);
   beat.checkpoint_step = slot.checkpoint_step.load(kRelaxed);
   beat.collective = unpack(slot.collective.load(kRelaxed));
-  beat.pid = slot.pid.load(kRelaxed);
   beat.stacks_signal = slot.stacks_signal.load(kRelaxed);
   beat.stacks_fd = slot.stacks_fd.load(kRelaxed);
   beat.peer_failed = slot.peer_failed.load(kRelaxed) != 0;
@@ -76,7 +76,9 @@ void write_checkpoint(Slot& slot, std::uint64_t step) noexcept {
   slot.checkpoints.store(slot.checkpoints.load(kRelaxed) + 1, std::memory_order_release);
 }
 
-void write_section(Slot& slot, std::string_view name, std::uint64_t since_ns,
+namespace {
+
+void store_section(Slot& slot, std::string_view name, std::uint64_t since_ns,
                    std::uint64_t limit_ms) noexcept {
   const auto edition = slot.edition.load(kRelaxed);
   slot.edition.store(edition | 1U, kRelaxed);
@@ -86,8 +88,48 @@ void write_section(Slot& slot, std::string_view name, std::uint64_t since_ns,
     slot.section[i].store(i < shown.size() ? shown[i] : '\0', kRelaxed);
   slot.section_limit_ms.store(limit_ms, kRelaxed);
   slot.section_since_ns.store(since_ns, kRelaxed);
-  slot.time_ns.store(coarse_now_ns(), kRelaxed);
   slot.edition.store((edition | 1U) + 1, std::memory_order_release);
+}
+
+void clear(Slot& slot) noexcept {
+  store_section(slot, {}, 0, 0);
+  slot.stacks_signal.store(0, kRelaxed);
+  slot.stacks_fd.store(0, kRelaxed);
+  slot.collective.store(0, kRelaxed);
+  slot.step.store(0, kRelaxed);
+  slot.time_ns.store(0, kRelaxed);
+  slot.beats.store(0, kRelaxed);
+}
+
+// Our Python module makes such memory, and closes it at exec: then a program of this process wrote
+// here already. A pid alone says less: by exec another program has it, and in a container any may.
+bool is_of_this_process(const Slot& slot) {
+  if (slot.pid.load(kRelaxed) != static_cast<std::uint32_t>(::getpid())) return false;
+  std::array<char, 64> name{};
+  const auto link = "/proc/self/fd/" + std::to_string(slot.stacks_fd.load(kRelaxed));
+  const auto size = ::readlink(link.c_str(), name.data(), name.size());
+  return size > 0 && std::string_view{name.data(), static_cast<std::size_t>(size)}.starts_with(
+                         "/memfd:acc-stacks");
+}
+
+}  // namespace
+
+void write_section(Slot& slot, std::string_view name, std::uint64_t since_ns,
+                   std::uint64_t limit_ms) noexcept {
+  slot.time_ns.store(coarse_now_ns(), kRelaxed);
+  store_section(slot, name, since_ns, limit_ms);
+}
+
+void claim(Slot& slot, std::uint32_t pid) noexcept {
+  clear(slot);
+  slot.pid.store(pid, std::memory_order_release);
+}
+
+// A claim in between loses what it wrote in these nanoseconds: its pid stays.
+void release(Slot& slot, std::uint32_t pid) noexcept {
+  if (slot.pid.load(kRelaxed) != pid) return;
+  clear(slot);
+  slot.pid.compare_exchange_strong(pid, 0, std::memory_order_release, kRelaxed);
 }
 
 // ---- mapping ----
@@ -174,7 +216,7 @@ Slot* map_slot(std::string_view variable) {
   const auto index = static_cast<std::uint32_t>((*offset - sizeof(Header)) / sizeof(Slot));
   // Never unmapped: threads may beat until the very end.
   Slot& slot = (new Mapping{std::move(*page)})->slot(index);
-  slot.pid.store(static_cast<std::uint32_t>(::getpid()), kRelaxed);
+  if (!is_of_this_process(slot)) claim(slot, static_cast<std::uint32_t>(::getpid()));
   return &slot;
 }
 

@@ -28,7 +28,8 @@ struct Header {
 };
 static_assert(sizeof(Header) == 64);
 
-/// One worker's. Written by that worker alone, in whole words; zeroed when a round begins.
+/// One worker's. Written by that worker alone, in whole words; zeroed when a round begins, and by a
+/// program of the worker that takes it over from another one.
 struct alignas(64) Slot {
   // ---- one cache line for what each heartbeat changes ----
   std::atomic<std::uint64_t> beats;    ///< heartbeats so far; 0: none yet
@@ -113,6 +114,12 @@ void write_checkpoint(Slot& slot, std::uint64_t step) noexcept;
 /// Also a sign of life, without a step. `since_ns` 0: the outermost section has ended.
 void write_section(Slot& slot, std::string_view name, std::uint64_t since_ns,
                    std::uint64_t limit_ms) noexcept;
+
+/// Ends what another program wrote into the slot, but for its checkpoints, and puts this pid there:
+/// a reader that finds it finds nothing older. From then on the slot is that process's.
+void claim(Slot& slot, std::uint32_t pid) noexcept;
+/// Where a program that had the slot has ended: as claim(), for nobody. Not if another one has it.
+void release(Slot& slot, std::uint32_t pid) noexcept;
 
 /// The slot that `variable` (ACC_HEARTBEAT_PAGE, "PATH:OFFSET") names, mapped for the rest of this
 /// process's life; null: there is none, or it can't be used.

@@ -56,8 +56,11 @@ class Comparison {
     for (const auto i : starting_)
       if (waits(ranks_[i]).value_or(false) && std::ranges::find(found, i) == found.end())
         others.push_back(ranks_[i].rank.value());
-    const bool is_one = others.size() == 1;
-    return name_ranks(std::move(others)) + (is_one ? " waits" : " wait");
+    return wait_words(std::move(others));
+  }
+  static std::string wait_words(std::vector<std::uint32_t> ranks) {
+    const bool is_one = ranks.size() == 1;
+    return name_ranks(std::move(ranks)) + (is_one ? " waits" : " wait");
   }
 
   std::optional<Culprits> stopped() const {
@@ -163,8 +166,25 @@ class Comparison {
              (r.collectives < latest || (r.collectives == latest && !r.is_inside));
     });
     if (found.empty()) return std::nullopt;
+    const auto waiting = remove_waiting(found);
+    std::vector<std::uint32_t> named;
+    for (const auto i : waiting) named.push_back(ranks_[i].rank.value());
+    auto all = found;
+    std::ranges::copy(waiting, std::back_inserter(all));
     const auto what = inside->operation + " #" + std::to_string(latest);
-    return Culprits{found, "it hasn't entered " + what + ", in which " + others_than(found)};
+    return Culprits{found, "it hasn't entered " + what + ", in which " + others_than(all) +
+                               (named.empty() ? "" : "; " + wait_words(named) + " as well")};
+  }
+
+  // In a group of some ranks, or for a message of one, a rank waits for another that is missing: as
+  // long as any is missing that isn't known to wait.
+  Indices remove_waiting(Indices& found) const {
+    Indices waiting;
+    std::ranges::copy_if(found, std::back_inserter(waiting),
+                         [&](auto i) { return ranks_[i].waits_for_others.value_or(false); });
+    if (waiting.size() == found.size()) return {};
+    std::erase_if(found, [&](auto i) { return ranks_[i].waits_for_others.value_or(false); });
+    return waiting;
   }
 
   std::optional<Culprits> not_waiting() const {

@@ -24,9 +24,10 @@ struct Culprits {
 /// Finds them by what differs between them and the others (pure). In this order: a process that is
 /// stopped; one that sends heartbeats of a step that isn't beyond that of the silent ones, or of
 /// the next one if its stack isn't where these wait, while these wait; one that hasn't entered the
-/// collective that others wait in; one whose stack doesn't wait for other ranks; one in a section
-/// for longer than that may take; the fewest steps; the stack that most others don't have. If
-/// nothing tells them apart, all silent ranks.
+/// collective that others wait in, of these rather those that aren't known to wait elsewhere; one
+/// whose stack doesn't wait for other ranks; one in a section for longer than that may take; the
+/// fewest steps; the stack that most others don't have. If nothing tells them apart, all silent
+/// ranks.
 ///
 /// A rank in its first step, or one that sends no heartbeats, is never silent. It is the culprit
 /// only if it is stopped, or if others are known to wait and it is known not to.

@@ -35,9 +35,9 @@ Millis between(std::uint64_t from_ns, std::uint64_t to_ns) {
 }  // namespace
 
 void HangDetector::begin_round(Instant now, std::uint32_t workers) {
-  began_ = looked_ = outside_floor_ = now;
+  looked_ = outside_floor_ = now;
   seen_.assign(workers, {});
-  for (auto& seen : seen_) seen.step_since = now;
+  for (auto& seen : seen_) seen.began = seen.step_since = now;
   restart_clocks(now);
 }
 
@@ -86,6 +86,24 @@ Millis HangDetector::first_limit() const {
   return std::max(kFactor * before_.first, kLeastFirst);
 }
 
+// What its page said of the program before is nothing of the one that has the page now, or of
+// nobody where a script of several programs is between two. A successor by exec has the same pid.
+void HangDetector::note_successors(const std::vector<heartbeat::Beat>& beats, Instant now) {
+  for (std::size_t i = 0; i < seen_.size(); ++i) {
+    auto& seen = seen_[i];
+    const auto& beat = beats[i];
+    const bool had_any = seen.pid != 0 || seen.time_ns != 0 || seen.is_successor;
+    const bool is_other =
+        beat.pid != seen.pid || beat.beats < seen.beats || (beat.time_ns == 0 && seen.time_ns != 0);
+    if (had_any && is_other) {
+      seen = {};
+      seen.is_successor = true;
+      seen.began = seen.step_since = now;
+    }
+    seen.pid = beat.pid;
+  }
+}
+
 // A look sees the last of several heartbeats: the time since the look before is the most that any
 // interval among them took. Too long is safe, too short isn't. A step in which one rank was in a
 // section is no step of any other's, either: they waited for it.
@@ -93,11 +111,11 @@ void HangDetector::learn(Seen& seen, const heartbeat::Beat& beat, bool is_any_in
   const bool is_in_section = is_any_in_section || beat.section_since_ns != 0;
   if (beat.beats != seen.beats) {
     if (seen.beats < kFirstBeats && beat.beats >= kFirstBeats)
-      here_.first = std::max(here_.first, between(ns_of(began_), beat.time_ns) -
-                                              held_between(began_, instant_of(beat.time_ns)));
+      here_.first = std::max(here_.first, between(ns_of(seen.began), beat.time_ns) -
+                                              held_between(seen.began, instant_of(beat.time_ns)));
     if (seen.beats >= kFirstBeats && !is_in_section && !seen.was_in_section) {
       // Time in which the workers were stopped is no step's.
-      const Instant since = std::max(floor_, instant_of(seen.time_ns));
+      const Instant since = std::max(floor_of(seen), instant_of(seen.time_ns));
       here_.step = std::max(here_.step, between(ns_of(since), beat.time_ns) -
                                             held_between(since, instant_of(beat.time_ns)));
       ++intervals_;
@@ -109,9 +127,9 @@ void HangDetector::learn(Seen& seen, const heartbeat::Beat& beat, bool is_any_in
   seen.was_in_section = seen.was_in_section || is_in_section;
 }
 
-bool HangDetector::is_in_section(const heartbeat::Beat& beat, Instant now) const {
+bool HangDetector::is_in_section(std::size_t i, const heartbeat::Beat& beat, Instant now) const {
   if (beat.section_since_ns == 0) return false;
-  const auto found = judge(LocalRank{0}, beat, now);
+  const auto found = judge(LocalRank{static_cast<std::uint32_t>(i)}, beat, now);
   return found.limit <= Millis{0} || found.silent < found.limit;
 }
 
@@ -131,7 +149,7 @@ HangDetector::Hold HangDetector::time_in_sections(const std::vector<heartbeat::B
       if (seen_[i].is_inside) add(looked_, instant_of(beat.time_ns));
     } else if (lives[i]) {
       const Instant since = instant_of(beat.section_since_ns);
-      const bool is_over = !is_in_section(beat, now);
+      const bool is_over = !is_in_section(i, beat, now);
       if (!is_over || looked_ < since + Millis{beat.section_limit_ms})
         add(since, is_over ? since + Millis{beat.section_limit_ms} : now);
     }
@@ -145,7 +163,7 @@ void HangDetector::note_waiting(const std::vector<heartbeat::Beat>& beats,
   for (std::size_t i = 0; i < seen_.size(); ++i) {
     auto& seen = seen_[i];
     if (beats[i].time_ns != seen.time_ns) seen.waited = {};
-    const Instant from = std::max({sections.from, floor_, instant_of(beats[i].time_ns)});
+    const Instant from = std::max({sections.from, floor_of(seen), instant_of(beats[i].time_ns)});
     if (from < sections.to) seen.waited += sections.to - from - held_between(from, sections.to);
     seen.is_inside = beats[i].section_since_ns != 0;
     if (beats[i].step == seen.step) continue;
@@ -166,11 +184,12 @@ bool HangDetector::is_stuck(const Seen& seen, const heartbeat::Beat& beat, Milli
 SilentRank HangDetector::judge(LocalRank rank, const heartbeat::Beat& beat, Instant now) const {
   SilentRank found;
   found.rank = rank;
-  Instant since = std::max(floor_, instant_of(beat.time_ns));
+  const Instant floor = floor_of(seen_[rank.value()]);
+  Instant since = std::max(floor, instant_of(beat.time_ns));
   if (beat.section_since_ns != 0) {
     found.section = beat.section;
     found.limit = Millis{beat.section_limit_ms};
-    since = std::max(floor_, instant_of(beat.section_since_ns));
+    since = std::max(floor, instant_of(beat.section_since_ns));
   } else {
     since = std::max(since, outside_floor_);
     found.is_before_first_step = beat.beats < kFirstBeats;
@@ -208,10 +227,11 @@ HangDetector::Look HangDetector::look(const std::vector<heartbeat::Beat>& beats,
   Look result;
   const std::size_t count = std::min({beats.size(), lives.size(), seen_.size()});
   if (count < seen_.size()) return result;
+  note_successors(beats, now);
   bool is_used = false;
   for (std::size_t i = 0; i < count; ++i) {
     is_used = is_used || beats[i].time_ns != 0;
-    if (lives[i] && is_in_section(beats[i], now))
+    if (lives[i] && is_in_section(i, beats[i], now))
       result.in_section.push_back(LocalRank{static_cast<std::uint32_t>(i)});
   }
   note_waiting(beats, lives, now);
@@ -223,7 +243,7 @@ HangDetector::Look HangDetector::look(const std::vector<heartbeat::Beat>& beats,
     auto found = judge(rank, beats[i], now);
     if (found.limit <= Millis{0}) continue;  // a section that may take any time
     const bool was_long = found.silent >= found.limit;
-    const Instant last = std::max(floor_, instant_of(beats[i].time_ns));
+    const Instant last = std::max(floor_of(seen_[i]), instant_of(beats[i].time_ns));
     if (found.section.empty() &&
         now - last - held_between(last, now) >= std::min(found.limit / 8, kWaiting))
       result.is_any_waiting = true;

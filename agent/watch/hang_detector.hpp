@@ -33,7 +33,8 @@ struct SilentRank {
 
 /// Decides from the workers' heartbeats which of them hang (pure: time is an argument).
 ///
-/// A worker is judged from its start, from its last heartbeat and from the begin and end of
+/// A worker is judged from its start, or that of another program that has its page since, for which
+/// the time of a first step counts anew; from its last heartbeat and from the begin and end of
 /// sections, whichever was last. In a section only the section's own limit counts. The others may
 /// wait for the one in it: as long as any worker is in a section that isn't over its limit, the
 /// time of those outside doesn't pass.
@@ -87,6 +88,9 @@ class HangDetector {
 
  private:
   struct Seen {
+    std::uint32_t pid = 0;      ///< of the program that has the page; 0: none, or it sends messages
+    Instant began{};            ///< the round, or a program that took the page over
+    bool is_successor = false;  ///< of another program in this round
     std::uint64_t beats = 0;
     std::uint64_t time_ns = 0;
     bool was_in_section = false;  ///< it, or one that it may have waited for
@@ -100,8 +104,10 @@ class HangDetector {
     Instant to;
   };
   [[nodiscard]] Millis held_between(Instant from, Instant to) const;
+  void note_successors(const std::vector<heartbeat::Beat>& beats, Instant now);
+  [[nodiscard]] Instant floor_of(const Seen& seen) const { return std::max(floor_, seen.began); }
   void learn(Seen& seen, const heartbeat::Beat& beat, bool is_any_in_section);
-  [[nodiscard]] bool is_in_section(const heartbeat::Beat& beat, Instant now) const;
+  [[nodiscard]] bool is_in_section(std::size_t i, const heartbeat::Beat& beat, Instant now) const;
   /// Since the last look: the time in which any of them was in a section.
   [[nodiscard]] Hold time_in_sections(const std::vector<heartbeat::Beat>& beats,
                                       const std::vector<bool>& lives, Instant now) const;
@@ -119,7 +125,6 @@ class HangDetector {
   Millis elsewhere_{0};          ///< the longest step of other nodes: never learned from too few
   std::uint64_t intervals_ = 0;  ///< learned from
   std::vector<Seen> seen_;
-  Instant began_{};
   Instant floor_{};
   Instant looked_{};
   Instant outside_floor_{};  ///< of those in no section

@@ -92,6 +92,7 @@ void JobWatch::round_started(HeartbeatBoard& board, Round round, Instant now) {
   stacks_.round_started(board, round);
   const auto workers = static_cast<std::uint32_t>(parts_.workers.records().size());
   hangs_.begin_round(now, workers);
+  holders_.begin_round(workers);
   if (section_signs_) section_signs_->begin_round();
   if (shared_step_) shared_step_->begin_round();
   stragglers_.begin_round(workers);
@@ -185,6 +186,7 @@ void JobWatch::look() {
   next_deadline_.reset();
   // A debugger holds the workers then: their silence, and slow steps, are ours.
   if (!is_suspended_ && !is_judging_ && !stacks_.is_running()) {
+    release_pages();
     const auto beats = board_->beats();
     if (board_->is_in_use()) {
       look_for_stragglers(beats, now);
@@ -195,6 +197,16 @@ void JobWatch::look() {
     if (!is_judging_ && now >= stall_look_ + stall_.interval()) look_for_stall(now);
   }
   arm();
+}
+
+void JobWatch::release_pages() {
+  const auto beats = board_->beats();
+  for (const auto& record : parts_.workers.records()) {
+    const auto at = record.local_rank.value();
+    if (at >= beats.size() || !record.is_living()) continue;
+    if (holders_.has_ended(record.local_rank, beats[at], record.pid))
+      board_->release(record.local_rank, beats[at].pid);
+  }
 }
 
 Rank JobWatch::rank_of(LocalRank worker) const {

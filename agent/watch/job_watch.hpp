@@ -4,6 +4,7 @@
 #include "agent/job_plan.hpp"
 #include "agent/watch/goodput.hpp"
 #include "agent/watch/hang_detector.hpp"
+#include "agent/watch/page_holders.hpp"
 #include "agent/watch/section_signs.hpp"
 #include "agent/watch/shared_step.hpp"
 #include "agent/watch/slow_restart.hpp"
@@ -93,6 +94,8 @@ class JobWatch {
   /// A debugger of ours held the workers.
   void leave_out(Instant from, Instant to);
   void look();
+  /// Pages of programs that have ended say nothing of those that follow.
+  void release_pages();
   void look_for_hangs(const std::vector<heartbeat::Beat>& beats, const std::vector<bool>& lives,
                       Instant now);
   void look_for_stragglers(const std::vector<heartbeat::Beat>& beats, Instant now);
@@ -137,6 +140,7 @@ class JobWatch {
   Round round_{0};
   std::string times_file_;
   HangDetector hangs_;
+  PageHolders holders_;
   std::optional<SectionSigns> section_signs_;  ///< of other nodes
   std::optional<SharedStep> shared_step_;      ///< of several nodes, with --hang_timeout auto
   StragglerWatch stragglers_;

@@ -43,6 +43,8 @@ void StragglerWatch::take(Worker& worker, const heartbeat::Beat& beat) {
   auto& samples = worker.samples;
   // In a section no steps are done: what was before isn't compared with what comes after.
   if (beat.section_since_ns != 0) return samples.clear();
+  if (beat.pid != worker.pid) samples.clear();  // another program of this rank
+  worker.pid = beat.pid;
   if (beat.beats == 0) return;
   if (!samples.empty() && beat.step < samples.back().step) samples.clear();  // it began anew
   if (samples.empty() || beat.step > samples.back().step)
@@ -181,8 +183,11 @@ std::optional<double> StragglerWatch::steps_per_second(LocalRank worker, Instant
 
 std::vector<StragglerWatch::Straggler> StragglerWatch::look(
     const std::vector<heartbeat::Beat>& beats, Instant now) {
-  if (std::ranges::any_of(beats, [](const auto& beat) { return beat.section_since_ns != 0; }))
-    compared_from_ns_ = nanoseconds_of(now);
+  bool did_any_pause =
+      std::ranges::any_of(beats, [](const auto& beat) { return beat.section_since_ns != 0; });
+  for (std::size_t i = 0; i < std::min(beats.size(), workers_.size()); ++i)
+    did_any_pause = did_any_pause || beats[i].pid != workers_[i].pid;
+  if (did_any_pause) compared_from_ns_ = nanoseconds_of(now);
   Windows windows;
   for (std::size_t i = 0; i < std::min(beats.size(), workers_.size()); ++i) {
     take(workers_[i], beats[i]);

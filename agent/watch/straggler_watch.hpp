@@ -45,6 +45,7 @@ class StragglerWatch {
   };
   struct Worker {
     std::deque<Sample> samples;  ///< the oldest first
+    std::uint32_t pid = 0;       ///< of the program that has the page
     bool is_told = false;
     std::uint64_t fast_since_ns = 0;  ///< it can be compared, and is as fast as the others; 0: no
   };
@@ -80,8 +81,9 @@ class StragglerWatch {
   static bool is_news(Worker& worker, double times, std::uint64_t now_ns);
 
   std::vector<Worker> workers_;
-  /// Paces are compared over steps that began later. Before, a worker was in a section, for which
-  /// others may have waited, or a debugger held them: some in a step that is longer for it.
+  /// Paces are compared over steps that began later. Before, a worker was in a section or started
+  /// another program, for which others may have waited, or a debugger held them: some in a step
+  /// that is longer for it.
   std::uint64_t compared_from_ns_ = 0;
 };
 

@@ -219,6 +219,72 @@ thread.join()
         self.run_script("for step in (-1, 3.0, True): acc_heartbeat.heartbeat(step); acc_heartbeat.checkpoint(step)\n", 0)
 
 
+class SeveralPrograms(HangTest):
+    """A worker that is a script around programs: each of them has the page of heartbeats in turn."""
+    TRAIN = """import os, signal, sys, time
+sys.path.insert(0, os.environ["ACC_HEARTBEAT_FOLDER"])
+import acc_heartbeat
+rank = os.environ["RANK"]
+def train(steps):
+    for step in range(steps):
+        acc_heartbeat.heartbeat(step)
+        time.sleep(0.05)
+def stuck_here(): time.sleep(1e6)
+"""
+
+    def run_script(self, script, code, *programs):
+        """`programs`: what the files 0.py, 1.py … do; the timeout is 4 s."""
+        folder = self.enterContext(tempfile.TemporaryDirectory(prefix="acc-hang-"))
+        for number, program in enumerate(programs):
+            write(os.path.join(folder, f"{number}.py"), self.TRAIN + program)
+        return self.run_job(2, "", code, program=["/bin/sh", "-c", script],
+                            env={"ACC_HEARTBEAT_FOLDER": os.path.abspath(MODULE), "PY": shutil.which("python3"), "F": folder, "CPP": WORKER})
+
+    def test_the_second_one_was_ended_as_hung_while_it_started(self):
+        self.run_script("$PY $F/0.py && $PY $F/1.py", 0, "train(60)", "time.sleep(7); train(60)")
+
+    def test_a_healthy_job_was_ended_between_two_of_them(self):
+        self.run_script("$PY $F/0.py && sleep 7 && exec $PY $F/0.py", 0, "train(60)")
+
+    def test_one_that_starts_itself_anew_by_exec_was_ended_as_hung(self):
+        self.run_script("exec $PY $F/0.py", 0, """
+if len(sys.argv) > 1: time.sleep(7)
+train(60)
+if len(sys.argv) == 1: os.execv(sys.executable, [sys.executable, __file__, "again"])
+""")
+
+    def test_of_cpp_a_healthy_job_was_ended_between_two_of_them(self):
+        self.run_script("$CPP 60 50 && sleep 7 && $CPP 60 50", 0)
+
+    def test_a_section_that_a_killed_one_left_open_ended_its_successor(self):
+        job = self.run_script("$PY $F/0.py; $PY $F/1.py", 0, """
+train(60)
+with acc_heartbeat.section("checkpoint", timeout=3): os.kill(os.getpid(), signal.SIGKILL)
+""", "train(120)")
+        self.assertNotIn("collecting stacks", job.stderr)
+
+    def test_one_that_hangs_after_its_start_is_named(self):
+        job = self.run_script("$PY $F/0.py && $PY $F/1.py", HANG, "train(60)", """
+train(60 if rank == "1" else 1000)
+stuck_here()
+""")
+        self.assert_culprit(job, 1, "stuck_here", "after step 59")
+
+    def test_children_that_a_rank_forks_one_after_the_other_have_the_page_in_turn(self):
+        job = self.run_script("$PY $F/0.py", HANG, """
+def child(part):
+    train(60)
+    if part == 1 and rank == "1": stuck_here()
+    train(part * 1000)
+    os._exit(0)
+for part in range(2):
+    pid = os.fork()
+    if pid == 0: child(part)
+    os.waitpid(pid, 0)
+""")
+        self.assert_culprit(job, 1, "stuck_here", "after step 59")
+
+
 @unittest.skipUnless(TORCH_PYTHON, "no Python here has torch (Debian: python3-torch)")
 class Ddp(HangTest):
     """Three ranks of PyTorch's DDP, one of which hangs; ACC_HANG_REPEATS runs each case so often."""

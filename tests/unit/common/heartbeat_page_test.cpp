@@ -56,6 +56,37 @@ TEST_CASE("what a worker writes into its slot the agent reads", "[heartbeat]") {
   CHECK(read(page.slot(2)) == Beat{});
 }
 
+TEST_CASE("a program that takes a page over wrote into what another one had left there",
+          "[heartbeat]") {
+  const auto page = page_of(1);
+  auto& slot = page.slot(0);
+  slot.pid.store(4711);
+  slot.stacks_signal.store(40);
+  slot.stacks_fd.store(9);
+  slot.collective.store(pack({17, 1, true}));
+  write_beat(slot, 41);
+  write_checkpoint(slot, 40);
+  write_section(slot, "checkpoint", 123, 5'000);
+  REQUIRE(map_slot(variable_for(page, 0)) != nullptr);
+  Beat fresh;
+  fresh.pid = static_cast<std::uint32_t>(::getpid());
+  fresh.checkpoints = 1;
+  fresh.checkpoint_step = 40;
+  CHECK(read(slot) == fresh);
+  SECTION("of the same pid, by exec") {
+    write_beat(slot, 5);
+    REQUIRE(map_slot(variable_for(page, 0)) != nullptr);
+    CHECK(read(slot) == fresh);
+  }
+  SECTION("but not what Python of the same process wrote") {
+    const UniqueFd stacks{::memfd_create("acc-stacks", MFD_CLOEXEC)};
+    slot.stacks_fd.store(static_cast<std::uint32_t>(stacks.get()));
+    write_beat(slot, 5);
+    REQUIRE(map_slot(variable_for(page, 0)) != nullptr);
+    CHECK(read(slot).step == 5);
+  }
+}
+
 TEST_CASE("a section has a name, a beginning and a limit, and its end leaves none", "[heartbeat]") {
   const auto page = page_of(1);
   write_section(page.slot(0), "evaluation \033[31m of everything that there is to evaluate in here",

@@ -464,3 +464,111 @@ TEST_CASE("a step in which another rank was in a section isn't learned", "[agent
   beats(5);
   CHECK(ranks.detector.step_limit() == 30s);
 }
+
+namespace {
+
+HangPolicy with_first_step(Millis first) {
+  auto policy = fixed(10s);
+  policy.first_step = first;
+  return policy;
+}
+
+/// Rank 0's first program (pid 100) has beaten until 20 s, and has opened a section or not.
+Ranks two_programs(const HangPolicy& policy) {
+  Ranks ranks{policy};
+  ranks.beats[0].pid = 100;
+  ranks.beats[1].pid = 200;
+  for (int i = 0; i <= 20; ++i) {
+    ranks.beat_all(kStart + i * 1s);
+    CHECK(ranks.look(kStart + i * 1s).silent.empty());
+  }
+  return ranks;
+}
+
+Beat claimed_by(std::uint32_t pid) {
+  Beat beat;
+  beat.pid = pid;
+  return beat;
+}
+
+}  // namespace
+
+TEST_CASE("the second program of a rank was ended as hung while it started", "[agent][hang]") {
+  auto ranks = two_programs(with_first_step(40s));
+  const auto go_on = [&](int from, int to) {
+    for (int i = from; i < to; ++i) {
+      ranks.beat(1, kStart + i * 1s);
+      CHECK(ranks.look(kStart + i * 1s).silent.empty());
+    }
+  };
+  SECTION("it has the page at once") {
+    ranks.beats[0] = claimed_by(101);
+    go_on(21, 61);
+  }
+  SECTION("nobody has it for a while") {
+    ranks.beats[0] = claimed_by(0);
+    go_on(21, 51);
+    ranks.beats[0] = claimed_by(101);  // a start of its own
+    go_on(51, 91);
+  }
+  SECTION("with the same pid, as by exec") {
+    ranks.beats[0] = claimed_by(100);
+    go_on(21, 61);
+  }
+  SECTION("its first heartbeat is before its first step") {
+    ranks.beats[0] = claimed_by(101);
+    ranks.beat(0, kStart + 21s);
+    go_on(21, 61);
+  }
+  const auto& beat = ranks.beats[0];
+  const bool is_late = beat.pid == 101 && beat.beats == 0 && ranks.beats[1].beats > 80;
+  const auto look = ranks.look(kStart + (is_late ? 91s : 61s));
+  REQUIRE(look.silent.size() == 1);
+  CHECK(look.silent[0].rank == LocalRank{0});
+  CHECK(look.silent[0].is_before_first_step);
+  CHECK(look.silent[0].limit == 40s);
+}
+
+TEST_CASE("after its start the second program of a rank is judged as the first one was",
+          "[agent][hang]") {
+  auto ranks = two_programs(with_first_step(40s));
+  ranks.beats[0] = claimed_by(101);
+  ranks.look(kStart + 21s);
+  ranks.beat_all(kStart + 30s);
+  ranks.beat_all(kStart + 31s);
+  CHECK(ranks.look(kStart + 40s).silent.empty());
+  const auto look = ranks.look(kStart + 41s);
+  REQUIRE(look.silent.size() == 2);
+  CHECK_FALSE(look.silent[0].is_before_first_step);
+}
+
+TEST_CASE("a section that a killed program left open was its successor's", "[agent][hang]") {
+  auto ranks = two_programs(with_first_step(40s));
+  ranks.beats[0].section = "checkpoint";
+  ranks.beats[0].section_since_ns = ns(kStart + 20s);
+  ranks.beats[0].section_limit_ms = 5000;
+  ranks.look(kStart + 21s);
+  SECTION("its page is cleared") { ranks.beats[0] = claimed_by(101); }
+  SECTION("or it is new as such") { ranks.beats[0].pid = 101; }  // no look misreads a half-done one
+  ranks.beat(1, kStart + 26s);
+  const auto look = ranks.look(kStart + 26s);
+  CHECK(look.silent.empty());
+}
+
+TEST_CASE("the start of a rank's second program was learned as a long step", "[agent][hang]") {
+  Ranks ranks{learning()};
+  ranks.beats[0].pid = 100;
+  for (int i = 0; i < 30; ++i) {
+    ranks.beat_all(kStart + i * 1s);
+    ranks.look(kStart + i * 1s);
+  }
+  CHECK(ranks.detector.longest_step() == 1s);
+  ranks.beats[0] = claimed_by(101);
+  ranks.look(kStart + 30s);
+  for (int i = 200; i < 205; ++i) {  // it is at its third step when it is seen
+    ranks.beat(0, kStart + i * 1s);
+    if (i > 201) ranks.look(kStart + i * 1s);
+  }
+  CHECK(ranks.detector.longest_step() == 1s);
+  CHECK(ranks.detector.learned()->first == 172s);  // from its own begin
+}
