@@ -315,7 +315,7 @@ class ClusterRun {
       if (std::holds_alternative<ContactBack>(mark)) handle(HostContact{index, std::nullopt});
       if (std::holds_alternative<Here>(mark)) lines_[index]->answered();
       if (const auto* ended = std::get_if<JobEnded>(&mark))
-        handle(HostReportedEnd{index, ended->exit_code});
+        handle(HostReportedEnd{index, ended->exit_code, clock_now()});
     }));
   }
 
@@ -430,7 +430,9 @@ class ClusterRun {
         "The job goes on there, and is waited for");
   }
   void act(const SendWaitLonger& a) { lines_[a.host]->send(encode(WaitLonger{})); }
-  void act(const TellLeft& a) { say(describe_left(state_.hosts[a.host], names_[a.host], words_)); }
+  void act(const TellLeft& a) {
+    say(describe_left(a, state_.hosts[a.host], names_[a.host], words_));
+  }
   void act(const TellNotStarted& a) {
     say("the job is stopped on all hosts, as " + names_[a.host] + " could not start its part" +
         (is_to_wait() ? ", and all are asked again" : ""));
