@@ -63,10 +63,11 @@ ConsoleFacts facts_without_journal() {
 class ClusterRun {
  public:
   ClusterRun(const ClusterLaunch& launch, const GuardianLink& guardian,
-             std::optional<rendezvous::SecretBytes> secret)
+             std::optional<rendezvous::SecretBytes> secret, SlotWait& wait)
       : launch_{launch},
         guardian_{guardian},
         secret_{std::move(secret)},
+        wait_{wait},
         console_{facts_without_journal()},
         course_{names_of(launch)},
         names_{names_of(launch)},
@@ -132,18 +133,19 @@ class ClusterRun {
 
   /// All hosts are to be asked again, as one has no room.
   [[nodiscard]] bool is_to_wait() const {
-    return launch_.waits && !is_guardian_lost_ && SlotWait::is_due(state_);
+    return launch_.waits && !is_guardian_lost_ && wait_.is_due(state_);
   }
   /// What is waited for, for the user; nothing: it is what was told last.
-  [[nodiscard]] std::optional<std::string> wait_words(SlotWait& wait) const {
+  [[nodiscard]] std::optional<std::string> wait_words() const {
     std::vector<std::string> why;
     for (std::size_t i = 0; i < names_.size(); ++i) {
       const auto& trouble = state_.hosts[i].trouble;
-      const bool is_known = trouble && !trouble->text.empty();
+      const bool is_known =
+          trouble && (trouble->what != HostTrouble::What::exited || !trouble->text.empty());
       why.push_back(is_known ? describe(*trouble, names_[i], words_)
                              : "another job took its last free slots");
     }
-    return wait.tell(state_, names_, why);
+    return wait_.tell(state_, names_, why);
   }
   /// A stop signal that came when all had ended; 0: none.
   [[nodiscard]] int late_signal() const { return late_signal_; }
@@ -315,7 +317,7 @@ class ClusterRun {
       if (std::holds_alternative<ContactBack>(mark)) handle(HostContact{index, std::nullopt});
       if (std::holds_alternative<Here>(mark)) lines_[index]->answered();
       if (const auto* ended = std::get_if<JobEnded>(&mark))
-        handle(HostReportedEnd{index, ended->exit_code});
+        handle(HostReportedEnd{index, ended->exit_code, clock_now()});
     }));
   }
 
@@ -430,7 +432,9 @@ class ClusterRun {
         "The job goes on there, and is waited for");
   }
   void act(const SendWaitLonger& a) { lines_[a.host]->send(encode(WaitLonger{})); }
-  void act(const TellLeft& a) { say(describe_left(state_.hosts[a.host], names_[a.host], words_)); }
+  void act(const TellLeft& a) {
+    say(describe_left(a, state_.hosts[a.host], names_[a.host], words_));
+  }
   void act(const TellNotStarted& a) {
     say("the job is stopped on all hosts, as " + names_[a.host] + " could not start its part" +
         (is_to_wait() ? ", and all are asked again" : ""));
@@ -486,6 +490,7 @@ class ClusterRun {
   const ClusterLaunch& launch_;
   const GuardianLink& guardian_;
   std::optional<rendezvous::SecretBytes> secret_;
+  SlotWait& wait_;  ///< of all tries
   const ConsoleFacts console_;
   LaunchCourse course_;
   const std::vector<std::string> names_;
@@ -529,11 +534,11 @@ UniqueFd open_hosts_signals() {
 
 ClusterRunEnd run_cluster_once(const ClusterLaunch& launch, const GuardianLink& guardian,
                                std::optional<rendezvous::SecretBytes> secret, SlotWait& wait) {
-  ClusterRun run{launch, guardian, std::move(secret)};
+  ClusterRun run{launch, guardian, std::move(secret), wait};
   ClusterRunEnd end;
   end.exit_code = run.run();
   end.is_to_wait = run.is_to_wait();
-  if (end.is_to_wait) end.words = run.wait_words(wait);
+  if (end.is_to_wait) end.words = run.wait_words();
   end.late_signal = run.late_signal();
   return end;
 }

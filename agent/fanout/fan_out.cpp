@@ -78,9 +78,9 @@ void finish_if_empty(FanOutState& state, FanOutActions& out) {
   if (state.phase == FanOutPhase::finished || std::ranges::any_of(state.hosts, lives)) return;
   if (state.phase == FanOutPhase::starting && any_in(state, HostPhase::waiting)) return;
   state.phase = FanOutPhase::finished;
-  for (const auto timer : {FanOutTimer::start, FanOutTimer::verdict, FanOutTimer::leave,
-                           FanOutTimer::end, FanOutTimer::stop, FanOutTimer::rest,
-                           FanOutTimer::hurry})
+  for (const auto timer :
+       {FanOutTimer::start, FanOutTimer::verdict, FanOutTimer::leave, FanOutTimer::end,
+        FanOutTimer::stop, FanOutTimer::rest, FanOutTimer::hurry, FanOutTimer::apart})
     out.emplace_back(DisarmFanOutTimer{timer});
   out.emplace_back(FinishFanOut{exit_code_of(state)});
 }
@@ -180,6 +180,34 @@ void heed_missing(FanOutState& state, HostIndex index, FanOutActions& out) {
   watch_rest(state, out);
 }
 
+bool is_awaited(const FanOutHost& host) {
+  return host.phase == HostPhase::running && !host.exit_code;
+}
+
+/// What a host without contact does changes nothing any more: the job has ended for all its nodes,
+/// was told to, or needs one that has, and no host is left that could say more.
+bool is_end_known(const FanOutState& state) {
+  const auto tells_of_job = [](const FanOutHost& host) {
+    return host.exit_code && !JobVerdict::is_of_one_node(*host.exit_code) &&
+           !is_refusal(*host.exit_code);
+  };
+  if (state.is_rest_told || std::ranges::any_of(state.hosts, tells_of_job)) return true;
+  const bool is_missed = state.missed && !may_live(state, *state.missed);
+  return is_missed && std::ranges::none_of(state.hosts, [](const FanOutHost& host) {
+           return is_awaited(host) && !host.silence;
+         });
+}
+
+/// From its end on the job waits only so long for hosts that can't be reached.
+void watch_end(FanOutState& state, FanOutActions& out) {
+  if (state.phase != FanOutPhase::running || state.stop_signal != 0 || !is_end_known(state)) return;
+  for (auto& host : state.hosts) {
+    if (host.silence) host.silence->until.reset();  // the transport would wait longer
+  }
+  if (state.is_apart_over || std::exchange(state.is_apart_armed, true)) return;
+  out.emplace_back(ArmFanOutTimer{FanOutTimer::apart, state.policy.apart_patience});
+}
+
 void end_the_rest(FanOutState& state, FanOutActions& out) {
   if (state.phase != FanOutPhase::running || state.stop_signal != 0 || !state.is_rest_armed) return;
   state.is_rest_told = true;
@@ -189,6 +217,7 @@ void end_the_rest(FanOutState& state, FanOutActions& out) {
   });
   if (!std::exchange(state.is_end_armed, true))
     out.emplace_back(ArmFanOutTimer{FanOutTimer::end, state.policy.end_patience});
+  watch_end(state, out);
 }
 
 // A host has answered, or can't.
@@ -286,21 +315,31 @@ bool has_succeeded_without_the_rest(const FanOutState& state) {
          });
 }
 
-// The job was stopped, and has ended on other hosts: one that can't be reached is not waited for.
-void leave_silent(FanOutState& state, FanOutActions& out) {
-  if (state.phase != FanOutPhase::running || state.stop_signal == 0 || !state.is_end_armed) return;
-  for_living(state, [&](HostIndex i, FanOutHost& host) {
-    if (!host.silence || host.exit_code || std::exchange(host.is_closed, true)) return;
-    out.emplace_back(TellLeft{i});
-    out.emplace_back(KillTransport{i});
-  });
+void leave_if_silent(const FanOutState& state, HostIndex i, FanOutHost& host, FanOutActions& out) {
+  if (!host.silence || host.exit_code || std::exchange(host.is_closed, true)) return;
+  out.emplace_back(TellLeft{i, state.stop_signal == 0 && is_end_known(state)});
+  out.emplace_back(KillTransport{i});
 }
 
-// The network here may be down, and the job goes on without us.
-void wait_longer_if_alone(const FanOutState& state, FanOutActions& out) {
+bool leaves_silent(const FanOutState& state) {
+  if (state.phase != FanOutPhase::running) return false;
+  return state.stop_signal != 0 ? state.is_end_armed : state.is_apart_over && is_end_known(state);
+}
+
+// The job has ended on other hosts: one that can't be reached is not waited for.
+void leave_silent(FanOutState& state, FanOutActions& out) {
+  if (!leaves_silent(state)) return;
+  for_living(state, [&](HostIndex i, FanOutHost& host) { leave_if_silent(state, i, host, out); });
+}
+
+// The network here may be down, and the job goes on without us. A host that has ended since the
+// last answer of this one was heard.
+void wait_longer_if_alone(const FanOutState& state, const HostSilence& silence,
+                          FanOutActions& out) {
   if (!state.policy.uses_daemons || state.stop_signal != 0 || state.is_end_armed) return;
-  const auto is_heard = [](const FanOutHost& host) {
-    return lives(host) && !host.exit_code && !host.silence;
+  if (is_end_known(state)) return;
+  const auto is_heard = [&](const FanOutHost& host) {
+    return host.exit_code ? host.ended_at >= silence.since : lives(host) && !host.silence;
   };
   if (std::ranges::any_of(state.hosts, is_heard)) return;
   out.emplace_back(TellAlone{});
@@ -335,13 +374,15 @@ FanOutActions on(FanOutState& state, const HostContact& e) {
   if (host.phase != HostPhase::running || host.exit_code) return out;
   if (host.silence && e.silence) {
     host.silence->until = e.silence->until;  // the transport waits longer
+    watch_end(state, out);
     return out;
   }
   host.silence = e.silence;
   host.is_apart = host.is_apart || e.silence;
   if (state.phase != FanOutPhase::running || state.is_detached) return out;
-  out.emplace_back(TellContact{e.host});
-  if (e.silence) wait_longer_if_alone(state, out);
+  watch_end(state, out);
+  if (!host.silence || !leaves_silent(state)) out.emplace_back(TellContact{e.host});
+  if (e.silence) wait_longer_if_alone(state, *e.silence, out);
   pass_stop_on(state, e, out);
   leave_silent(state, out);
   return out;
@@ -352,6 +393,7 @@ FanOutActions on(FanOutState& state, const HostReportedEnd& e) {
   // What a host says that we let go before the job began is no end of the job.
   if (host.phase != HostPhase::running || host.exit_code) return {};
   host.exit_code = e.exit_code;
+  host.ended_at = e.at;
   const bool is_alone = JobVerdict::is_of_one_node(e.exit_code);
   // Told to end, as the job had ended on other hosts or couldn't go on: no end of the job either.
   const bool was_told = state.is_rest_told || (host.is_closed && state.verdict.code());
@@ -365,6 +407,7 @@ FanOutActions on(FanOutState& state, const HostReportedEnd& e) {
   if (state.phase == FanOutPhase::running && has_succeeded_without_the_rest(state))
     out.emplace_back(ArmFanOutTimer{FanOutTimer::end, state.policy.apart_patience});
   if (is_alone || is_refusal(e.exit_code)) heed_missing(state, e.host, out);
+  watch_end(state, out);
   watch_rest(state, out);
   return out;
 }
@@ -514,10 +557,16 @@ FanOutActions on(FanOutState& state, const FanOutTimerFired& e) {
       return out;
     case FanOutTimer::end:
       if (state.phase != FanOutPhase::running) return out;
-      for_living(state, [&](HostIndex i, const FanOutHost& host) {
-        if (!host.exit_code) out.emplace_back(TellLate{i});
+      for_living(state, [&](HostIndex i, FanOutHost& host) {
+        leave_if_silent(state, i, host, out);
+        if (!host.exit_code && !host.is_closed) out.emplace_back(TellLate{i});
       });
       leave(state, out);
+      return out;
+    case FanOutTimer::apart:
+      state.is_apart_armed = false;
+      state.is_apart_over = is_end_known(state);
+      leave_silent(state, out);
       return out;
     case FanOutTimer::stop:
       if (state.phase != FanOutPhase::running) return out;

@@ -52,6 +52,7 @@ struct FanOutHost {
   std::string daemon;            ///< which one answered; empty: none runs the part
   std::string job;               ///< id of its job, where a daemon runs it
   std::optional<int> exit_code;  ///< as its acc-launch reported it
+  Instant ended_at{};            ///< then
   bool has_begun = false;        ///< it has run workers
   bool is_at_work = false;       ///< it runs them now
   bool is_ending = false;        ///< they are being stopped, or succeeded as those of others ran
@@ -67,7 +68,8 @@ struct FanOutPolicy {
   Millis verdict_delay{4'000};    ///< after the first failure, for all others to be named with it
   Millis leave_patience{5'000};   ///< from closing a life line to SIGKILL for its transport
   Millis end_patience{120'000};   ///< from the first host's end to closing the life lines of others
-  Millis apart_patience{15'000};  ///< the same, of hosts that are apart when the job has succeeded
+  Millis apart_patience{15'000};  ///< the same, of hosts that can't be reached, or that were cut
+                                  ///< off and looked for it as it succeeded
   Millis stop_patience{3'000};    ///< from the first host's end by a signal to telling the others
   Millis rest_patience{5'000};    ///< without workers anywhere, as the part of one host has ended
   Millis lost_patience{90'000};   ///< … as one can't be reached; longer than a restart is delayed
@@ -87,8 +89,8 @@ enum class FanOutPhase {
   finished,
 };
 
-enum class FanOutTimer { start, verdict, leave, end, stop, rest, hurry };
-inline constexpr auto kFanOutTimers = static_cast<std::size_t>(FanOutTimer::hurry) + 1;
+enum class FanOutTimer { start, verdict, leave, end, stop, rest, hurry, apart };
+inline constexpr auto kFanOutTimers = static_cast<std::size_t>(FanOutTimer::apart) + 1;
 
 using HostIndex = std::size_t;
 
@@ -101,6 +103,8 @@ struct FanOutState {
   bool was_sent_again = false;  ///< … to further hosts, as SIGTERM
   std::uint32_t stop_requests = 0;
   bool is_end_armed = false;
+  bool is_apart_armed = false;  ///< the job's end is known: hosts without contact get some time
+  bool is_apart_over = false;   ///< … and have had it
   bool is_detached = false;
   std::optional<int> left;  ///< exit code of acc-ctl, which let the jobs go on
   std::optional<HostIndex> missed;  ///< the first whose part ended, and that the job can't do without
@@ -140,6 +144,7 @@ struct HostContact {
 struct HostReportedEnd {
   HostIndex host = 0;
   int exit_code = 0;
+  Instant at{};
 };
 /// The transport has exited, and its output has been read.
 struct TransportExited {
@@ -223,9 +228,11 @@ struct TellContact {
 };
 /// No host is in contact any more, and all are waited for longer.
 struct TellAlone {};
-/// It was told to kill its workers and hasn't reported their end: it is left to its lease.
+/// It can't be reached, or was told to kill its workers and hasn't reported their end: it is left
+/// to its lease.
 struct TellLeft {
   HostIndex host = 0;
+  bool is_over = false;  ///< the job has ended by itself: there, too, or it can't go on there
 };
 /// Its part has ended for good, and the job can't go on: the others are told to end.
 struct TellMissed {

@@ -54,7 +54,9 @@ inline constexpr std::size_t kMaxOrder = std::size_t{256} << 10U;  ///< bytes of
 
 /// Exit code of a transport that leads to a daemon: the node has no room for the job now.
 inline constexpr int kNoRoomExit = 75;  // as EX_TEMPFAIL of sysexits.h
-/// What it says last then, for a launch that doesn't wait.
+/// … or the node, or the daemon here, doesn't answer now, or takes no jobs now.
+inline constexpr int kAwayExit = 69;  // as EX_UNAVAILABLE
+/// What it says last where there is no room, for a launch that doesn't wait.
 inline constexpr std::string_view kNoRoomCure =
     ": stop one of them, wait for it (--wait), or leave this host out";
 

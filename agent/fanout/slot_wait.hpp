@@ -4,6 +4,7 @@
 #include "common/duration.hpp"
 
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -11,11 +12,13 @@ namespace acc::agent {
 
 /// A launch that waits until all of its hosts have room (pure). All are asked, and if one is full
 /// all are released and asked again later: between two tries it holds no slot anywhere, so that
-/// launches that need each other's hosts can't block each other.
+/// launches that need each other's hosts can't block each other. Once a host has answered, it is
+/// waited for also while it doesn't, or takes no jobs: daemons restart, and hosts are drained.
 class SlotWait {
  public:
-  /// A try has ended only because hosts had no room: nothing else is wrong, and nobody stopped it.
-  [[nodiscard]] static bool is_due(const FanOutState& state);
+  /// A try has ended only because hosts had no room, or are away that were there: nothing else is
+  /// wrong, and nobody stopped it. Remembers which hosts have answered.
+  [[nodiscard]] bool is_due(const FanOutState& state);
 
   /// What the launch waits for, for the user; nothing: it is what was told last.
   [[nodiscard]] std::optional<std::string> tell(const FanOutState& state,
@@ -26,7 +29,14 @@ class SlotWait {
   [[nodiscard]] Millis pause(double fraction);
 
  private:
-  std::vector<HostIndex> told_;
+  struct Awaited {
+    std::vector<HostIndex> full;
+    std::vector<HostIndex> away;
+    bool operator==(const Awaited&) const = default;
+  };
+
+  Awaited told_;
+  std::set<HostIndex> seen_;
   unsigned tries_ = 0;
 };
 

@@ -203,9 +203,14 @@ std::string describe_loss(const OutputLost& loss, const std::string& host) {
          ")";
 }
 
-std::string describe_left(const FanOutHost& left, const std::string& host,
+std::string describe_left(const TellLeft& told, const FanOutHost& left, const std::string& host,
                           const TransportWords& words) {
   const auto what = left.silence ? " is unreachable" : " does not report the end of its part";
+  if (told.is_over)
+    return host + what + ", and the job has ended: its part has, too, or ends by itself" +
+           (words.uses_daemons
+                ? "; 'acc-ctl --node " + host + " ps', on any node that reaches it, shows it"
+                : "");
   if (!words.uses_daemons)
     return host + what +
            "; its part ends when its lease is over, or when acc-launch there notices the lost "

@@ -39,7 +39,7 @@ struct TransportWords {
 [[nodiscard]] std::string describe_loss(const OutputLost& loss, const std::string& host);
 
 /// After the third Ctrl-C, or after the job's end on the other hosts.
-[[nodiscard]] std::string describe_left(const FanOutHost& left, const std::string& host,
-                                        const TransportWords& words);
+[[nodiscard]] std::string describe_left(const TellLeft& told, const FanOutHost& left,
+                                        const std::string& host, const TransportWords& words);
 
 }  // namespace acc::agent

@@ -16,6 +16,8 @@ namespace {
 
 constexpr std::string_view kOfSubmit = ": submit with --wait, or later";
 
+static_assert(agent::kAwayExit == to_int(ExitCode::nodes_missing));
+
 /// It has no room now, and may have it later.
 bool is_full(unsigned status, const std::string& body) {
   return status == kHttpTooManyRequests && error_of(body).ends_with(kOfSubmit);
@@ -43,7 +45,9 @@ int code_of_refusal(unsigned status, const std::string& body) {
   if (code == "no_such_user" || code == "authentication_failed" || code == "version_differs")
     return to_int(ExitCode::refused);
   if (status == kHttpBadRequest) return to_int(ExitCode::usage);
-  return to_int(is_unanswered(status, body) ? ExitCode::nodes_missing : ExitCode::failure);
+  // Unavailable: it takes no jobs now, as it is drained or shuts down.
+  const bool is_away = is_unanswered(status, body) || status == kHttpUnavailable;
+  return is_away ? agent::kAwayExit : to_int(ExitCode::failure);
 }
 
 bool is_uncertain(unsigned status, const std::string& body) {

@@ -14,7 +14,7 @@ namespace acc::ctl {
 // ---- refusals ----
 /// One line: what the daemon says, and what to do where that isn't in it.
 [[nodiscard]] std::string refusal_text(unsigned status, const std::string& body);
-/// As acc-launch's exit codes, or kNoRoomExit.
+/// As acc-launch's exit codes, or kNoRoomExit; kAwayExit is one of them.
 [[nodiscard]] int code_of_refusal(unsigned status, const std::string& body);
 /// The request may have been carried out all the same.
 [[nodiscard]] bool is_uncertain(unsigned status, const std::string& body);

@@ -336,6 +336,25 @@ class Refusals(OnDaemons):
         self.assertEqual(len(job.events("up")), 3)
         self.assertEqual(job.stderr.count("waiting for room"), 1, job.stderr)
 
+    def test_a_launch_that_waited_gave_up_when_a_daemon_restarted_or_a_host_was_drained(self):
+        self.begin("a c")
+        self.nodes["b"] = self.daemon("b", "--slots", "1")
+        blocker = self.submit(self.nodes["b"], "exec sleep 600")
+        job = self.launch("mark=up", flags="--wait")
+        job.wait_stderr("waiting for room on b")
+        for host, away in (("c", "and for c (c: c:29700"), ("a", "waiting for a, b, c (a: the acc-agent of this node doesn't answer")):
+            self.nodes[host].process.kill()
+            self.nodes[host].process.wait()
+            until(lambda: away in job.stderr, "the line", 40)
+            self.nodes[host].start().wait_ready()
+        self.ctl("drain", "c", "--reason", "new disks", job=job)
+        until(lambda: "and for c (c: this node is drained: new disks)" in job.stderr, "the line", 40)
+        self.nodes["b"].ask("POST", f"/v1/jobs/{blocker}/stop", {"grace_s": 0})
+        until(lambda: "waiting for c (c: this node is drained" in job.stderr, "the line", 40)
+        self.ctl("undrain", "c", job=job)
+        self.ends(job, 0, 60)
+        self.assertEqual(len(job.events("up")), 3)
+
     def test_ctrl_c_ends_the_wait_for_a_full_host(self):
         self.begin("a")
         self.nodes["b"] = self.daemon("b", "--slots", "1")

@@ -139,6 +139,19 @@ class Unreachable(OnDaemons):
         self.hosts.heal()
         self.nothing_left(job, 60)
 
+    def test_a_job_that_had_succeeded_waited_a_minute_for_a_host_out_of_contact(self):
+        """Out of contact with this machine alone: the job goes on there, and succeeds."""
+        self.begin()
+        job = self.launch("mark=up after=4s mark=done exit=0", "c:1,b:1")
+        job.wait_events("up", 2, 20)
+        self.hosts.partition_between("a", "b")
+        self.assertEqual(job.wait(40), 0, job.stderr)
+        self.assertEqual(len(job.events("done")), 2)
+        self.assertIn("acc-launch: b is unreachable, and the job has ended: its part has, too, or ends by itself", job.stderr)
+        self.assertNotIn("kills the workers", job.stderr)
+        self.hosts.heal()
+        self.nothing_left(job)
+
     def test_ctrl_z_gave_a_prompt_and_the_job_went_on(self):
         self.begin("a b")
         job = self.launch("mark=up hold", "a:1,b:1")

@@ -28,6 +28,14 @@ std::size_t count(const FanOutActions& actions) {
   return all<Action>(actions).size();
 }
 
+std::vector<Millis> delays_of(FanOutTimer timer, const FanOutActions& actions) {
+  std::vector<Millis> delays;
+  for (const auto& armed : all<ArmFanOutTimer>(actions)) {
+    if (armed.timer == timer) delays.push_back(armed.delay);
+  }
+  return delays;
+}
+
 /// A job on some hosts, and what was ordered since the last look.
 struct Story {
   explicit Story(std::size_t hosts, std::size_t at_once = 64) {
@@ -355,8 +363,7 @@ SCENARIO("a host that doesn't follow the end of the others is cut off", "[agent]
   Story story{2};
   story.run_all();
   const auto ended = story.ended(0, 0);
-  REQUIRE(count<ArmFanOutTimer>(ended) == 1);
-  CHECK(all<ArmFanOutTimer>(ended)[0].timer == FanOutTimer::end);
+  CHECK(delays_of(FanOutTimer::end, ended) == std::vector{story.state.policy.end_patience});
   const auto late = story(FanOutTimerFired{FanOutTimer::end});
   CHECK(all<TellLate>(late).at(0).host == 1);
   CHECK(all<CloseLifeLine>(late).at(0).host == 1);
@@ -378,17 +385,138 @@ TEST_CASE("a job that succeeded waited two minutes for a host that was cut off",
   Story story{3};
   story.run_all();
   story(HostContact{1, HostSilence{Instant{}, {}}});
-  const auto delay = [&](const FanOutActions& actions) {
-    return all<ArmFanOutTimer>(actions).back().delay;
-  };
-  CHECK(delay(story.ended(0, 0)) == story.state.policy.end_patience);
+  CHECK(delays_of(FanOutTimer::end, story.ended(0, 0)) ==
+        std::vector{story.state.policy.end_patience});
   GIVEN("it is apart still, or back and looks for the job") {
     story(HostContact{1, std::nullopt});
-    CHECK(delay(story.ended(2, 0)) == story.state.policy.apart_patience);
+    CHECK(delays_of(FanOutTimer::end, story.ended(2, 0)) ==
+          std::vector{story.state.policy.apart_patience});
   }
   GIVEN("it takes part again") {
     story(HostWorks{1, true});
     CHECK(count<ArmFanOutTimer>(story.ended(2, 0)) == 0);
+  }
+}
+
+namespace {
+
+const HostSilence kSilent{Instant{} + Millis{5'000}, Instant{} + Millis{65'000}};
+
+/// A host that can't be reached is left with this line, and its transport ends.
+void check_left(Story& story, const FanOutActions& actions, HostIndex host, int code) {
+  REQUIRE(all<TellLeft>(actions).size() == 1);
+  CHECK(all<TellLeft>(actions)[0].host == host);
+  CHECK(all<TellLeft>(actions)[0].is_over);
+  CHECK(all<KillTransport>(actions).at(0).host == host);
+  CHECK(count<TellLate>(actions) == 0);
+  const auto gone = story.exited(host, 137);
+  CHECK(count<TellLost>(gone) == 0);
+  CHECK(Story::finish(gone) == code);
+}
+
+bool arms_apart(const FanOutState& state, const FanOutActions& actions) {
+  return delays_of(FanOutTimer::apart, actions) == std::vector{state.policy.apart_patience};
+}
+
+}  // namespace
+
+TEST_CASE("a job that had ended waited a minute for a host that could be reached no longer",
+          "[agent][fanout]") {
+  const int code = GENERATE(0, 3);
+  Story story{3};
+  story.run_all_on_daemons();
+  SECTION("its silence was told before the end: it was said to be killed") {
+    story(HostContact{2, kSilent});
+    CHECK(arms_apart(story.state, story.ended(0, code)));
+    CHECK_FALSE(story.state.hosts[2].silence->until);  // it isn't given up then
+    story.ended(1, code);
+    check_left(story, story(FanOutTimerFired{FanOutTimer::apart}), 2, code);
+  }
+  SECTION("behind it") {
+    story.ended(0, code);
+    story.ended(1, code);
+    CHECK(count<TellContact>(story(HostContact{2, kSilent})) == 1);
+    check_left(story, story(FanOutTimerFired{FanOutTimer::apart}), 2, code);
+  }
+  SECTION("when its time was over") {
+    story.ended(0, code);
+    story.ended(1, code);
+    CHECK(count<TellLeft>(story(FanOutTimerFired{FanOutTimer::apart})) == 0);
+    const auto silent = story(HostContact{2, kSilent});
+    CHECK(count<TellContact>(silent) == 0);  // nor is it waited for
+    check_left(story, silent, 2, code);
+  }
+  SECTION("it answers again") {
+    story(HostContact{2, kSilent});
+    story.ended(0, code);
+    story.ended(1, code);
+    story(HostContact{2, std::nullopt});
+    CHECK(count<TellLeft>(story(FanOutTimerFired{FanOutTimer::apart})) == 0);
+    CHECK(Story::finish(story.ended(2, code)) == code);
+  }
+  SECTION("others get the time that they have") {
+    story(HostContact{2, kSilent});
+    story.ended(0, code);
+    const auto over = story(FanOutTimerFired{FanOutTimer::apart});
+    CHECK(count<KillTransport>(over) == 1);
+    CHECK(count<CloseLifeLine>(over) == 0);
+    story.exited(2, 137);
+    CHECK(Story::finish(story.ended(1, code)) == code);
+  }
+}
+
+TEST_CASE("a host that could be reached no longer was said to be killed, two minutes later",
+          "[agent][fanout]") {
+  Story story{2};
+  story.run_all_on_daemons();
+  story.ended(0, 73);  // by itself, it may be: the other one's workers may run
+  story(HostContact{1, kSilent});
+  check_left(story, story(FanOutTimerFired{FanOutTimer::end}), 1, 73);
+}
+
+TEST_CASE(
+    "the last host was waited for as if this machine had lost its network, when all others "
+    "had ended without it",
+    "[agent][fanout]") {
+  const int missing = to_int(ExitCode::nodes_missing);
+  Story story{3};
+  story.run_all_on_daemons();
+  const auto ends = [&](HostIndex host, Millis at) {
+    auto actions = story(HostReportedEnd{host, missing, Instant{} + at});
+    story.exited(host, 0);
+    return actions;
+  };
+  SECTION("the job needs them") {
+    CHECK_FALSE(arms_apart(story.state, ends(0, Millis{9'000})));
+    SECTION("silent before their end") {
+      CHECK(count<TellAlone>(story(HostContact{2, kSilent})) == 0);
+      CHECK(arms_apart(story.state, ends(1, Millis{9'000})));
+    }
+    SECTION("behind it") {
+      ends(1, Millis{9'000});
+      const auto silent = story(HostContact{2, kSilent});
+      CHECK(count<TellAlone>(silent) == 0);
+      CHECK(arms_apart(story.state, silent));
+    }
+    check_left(story, story(FanOutTimerFired{FanOutTimer::apart}), 2, missing);
+  }
+  SECTION("it answered again, so there is another end of the job to be heard of") {
+    story(HostContact{2, kSilent});
+    ends(0, Millis{9'000});
+    ends(1, Millis{9'000});
+    story(HostContact{2, std::nullopt});
+    CHECK(count<TellLeft>(story(FanOutTimerFired{FanOutTimer::apart})) == 0);
+    CHECK(count<TellLeft>(story(HostContact{2, kSilent})) == 0);
+    check_left(story, story(FanOutTimerFired{FanOutTimer::apart}), 2, missing);
+  }
+  SECTION("an elastic job may go on there") {
+    story.state.policy.min_hosts = 1;
+    const Millis at = GENERATE(Millis{1'000}, Millis{9'000});  // before and behind its last answer
+    ends(0, at);
+    ends(1, at);
+    const auto silent = story(HostContact{2, kSilent});
+    CHECK_FALSE(arms_apart(story.state, silent));
+    CHECK(count<TellAlone>(silent) == (at < Millis{5'000} ? 1 : 0));
   }
 }
 
@@ -464,11 +592,7 @@ TEST_CASE("a healthy job was stopped when the daemon of a host had been dead for
   Story story{2};
   story.run_all_on_daemons();
   const auto rest_timers = [](const FanOutActions& actions) {
-    std::vector<Millis> delays;
-    for (const auto& armed : all<ArmFanOutTimer>(actions)) {
-      if (armed.timer == FanOutTimer::rest) delays.push_back(armed.delay);
-    }
-    return delays;
+    return delays_of(FanOutTimer::rest, actions);
   };
   CHECK(rest_timers(story.exited(1, 255)).empty());
   SECTION("its workers were the last ones of the round") {

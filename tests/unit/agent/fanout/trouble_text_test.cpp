@@ -92,13 +92,24 @@ TEST_CASE("a part that is out of reach may go on, as its nodes may reach each ot
   FanOutHost left;
   left.silence = HostSilence{};
   left.job = "hosts-x.1-ab";
-  CHECK(describe_left(left, "b", {false, "acc-ctl", "1.0", true}) ==
+  CHECK(describe_left({1}, left, "b", {false, "acc-ctl", "1.0", true}) ==
         "b is unreachable; its part may go on: 'acc-ctl --node b stop hosts-x.1-ab', on any node "
         "that reaches it, ends it");
   left.job.clear();
-  CHECK_THAT(describe_left(left, "b", {false, "acc-ctl", "1.0", true}),
+  CHECK_THAT(describe_left({1}, left, "b", {false, "acc-ctl", "1.0", true}),
              Contains("'acc-ctl --node b ps'"));
-  CHECK_THAT(describe_left(left, "b", kSsh), Contains("acc-launch there notices"));
+  CHECK_THAT(describe_left({1}, left, "b", kSsh), Contains("acc-launch there notices"));
+}
+
+TEST_CASE("workers that had ended with success were said to be killed", "[agent][fanout]") {
+  FanOutHost left;
+  left.silence = HostSilence{};
+  left.job = "hosts-x.1-ab";
+  const std::string over =
+      "b is unreachable, and the job has ended: its part has, too, or ends by itself";
+  CHECK(describe_left({1, true}, left, "b", {false, "acc-ctl", "1.0", true}) ==
+        over + "; 'acc-ctl --node b ps', on any node that reaches it, shows it");
+  CHECK(describe_left({1, true}, left, "b", kSsh) == over);
 }
 
 TEST_CASE("a lost connection is told with its host", "[agent][fanout]") {
