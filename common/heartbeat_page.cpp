@@ -120,8 +120,10 @@ void write_section(Slot& slot, std::string_view name, std::uint64_t since_ns,
   store_section(slot, name, since_ns, limit_ms);
 }
 
+// peer_failed stays until then: a script around a program ends after it, for the same reason.
 void claim(Slot& slot, std::uint32_t pid) noexcept {
   clear(slot);
+  slot.peer_failed.store(0, kRelaxed);
   slot.pid.store(pid, std::memory_order_release);
 }
 

@@ -68,7 +68,7 @@ def _clear():
     struct.pack_into("QQ56s", _page, _at + 72, 0, 0, b"")
     struct.pack_into("Q", _page, _at + 64, edition + 1)
     struct.pack_into("I", _page, _at + 52, 0)
-    struct.pack_into("I", _page, _at + 144, 0)
+    struct.pack_into("II", _page, _at + 144, 0, 0)
     struct.pack_into("Q", _page, _at + 40, 0)
     struct.pack_into("QQQ", _page, _at, 0, 0, 0)
 
