@@ -200,7 +200,7 @@ std::string encode_metrics(const NodeFacts& node, const std::vector<JobRecord>& 
 }
 
 asio::awaitable<HttpReply> serve_metrics(ApiContext& api, ApiCall call) {
-  const Asking asking{api, call.who.uid};
+  const Asking asking{api, call.who.quota_owner()};
   if (!asking.is_granted()) co_return too_many_questions();
   const auto jobs = api.jobs.list(call.who);
   const auto running = running_jobs(jobs);

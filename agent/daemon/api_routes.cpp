@@ -66,7 +66,7 @@ std::string status_request(const ApiCall& call) {
 }
 
 awaitable<HttpReply> show_job(ApiContext& api, ApiCall call) {
-  auto asking = std::make_shared<Asking>(api, call.who.uid);
+  auto asking = std::make_shared<Asking>(api, call.who.quota_owner());
   if (!asking->is_granted()) co_return too_many_questions();
   const auto found = api.jobs.find(call.who, call.id);
   if (!found) co_return failed(found.error(), 400);
@@ -108,7 +108,7 @@ awaitable<HttpReply> signal_job(ApiContext& api, ApiCall call) {
 }
 
 awaitable<HttpReply> restart_job(ApiContext& api, ApiCall call) {
-  const Asking asking{api, call.who.uid};
+  const Asking asking{api, call.who.quota_owner()};
   if (!asking.is_granted()) co_return too_many_questions();
   const auto done = co_await api.jobs.restart(call.who, call.id);
   if (!done) co_return failed(done.error(), 409);
@@ -116,7 +116,7 @@ awaitable<HttpReply> restart_job(ApiContext& api, ApiCall call) {
 }
 
 awaitable<HttpReply> show_stacks(ApiContext& api, ApiCall call) {
-  const Asking asking{api, call.who.uid};
+  const Asking asking{api, call.who.quota_owner()};
   if (!asking.is_granted()) co_return too_many_questions();
   std::string request{control::kStacksRequest};
   const auto reply = co_await api.jobs.control(call.who, call.id, std::move(request));

@@ -3,6 +3,7 @@
 #include "agent/daemon/api_routes.hpp"
 #include "agent/daemon/http_server.hpp"
 #include "agent/daemon/http_socket_file.hpp"
+#include "agent/daemon/login_user.hpp"
 #include "agent/daemon/loopback_door.hpp"
 #include "agent/daemon/peer_api.hpp"
 #include "agent/daemon/peer_door.hpp"
@@ -72,6 +73,11 @@ log::Level level_of(const std::string& name) {
   return static_cast<log::Level>(at);
 }
 
+bool has_account(uid_t uid) {
+  const auto user = look_up_user(uid, 0);
+  return user && user->has_account;
+}
+
 class Daemon {
  public:
   Daemon(LoadSettings load, Settings settings)
@@ -111,6 +117,7 @@ class Daemon {
   JobsRun run_;
   std::unique_ptr<FileGrowth> growth_;
   std::optional<ApiContext> api_;
+  QuotaOwners owners_{io_, ::geteuid(), has_account};
   std::optional<SocketFile> socket_;
   std::unique_ptr<HttpServer> server_;
   UserNames users_;
@@ -152,6 +159,7 @@ Result<void> Daemon::open(const StartJobs& start_jobs) {
   api_.emplace(ApiContext{*run_.jobs, *growth_, ::geteuid(), proxy_.get()});
   HttpSettings http;
   http.own = ::geteuid();
+  http.owners = &owners_;
   // acc-launch --hosts follows two streams of each host, over this socket: a thousand hosts.
   if (!settings_.listen.empty()) {
     http.limits.connections = 4096;
@@ -172,7 +180,7 @@ Result<void> Daemon::open(const StartJobs& start_jobs) {
 }
 
 Result<void> Daemon::listen_to_browsers() {
-  loopback_ = std::make_unique<LoopbackDoor>(io_, *api_);
+  loopback_ = std::make_unique<LoopbackDoor>(io_, *api_, &owners_);
   api_->tokens = loopback_.get();
   return loopback_->listen(*parse_loopback_address(settings_.http),
                            settings_.state_dir + "/token.key");
@@ -181,6 +189,7 @@ Result<void> Daemon::listen_to_browsers() {
 Result<void> Daemon::listen_to_peers() {
   HttpSettings http;
   http.limits.reserved = 0;  // of a peer, no user is known before its requests
+  http.limits.replaces = false;
   // Two of each part of a launch, and all its hosts may stand behind one address.
   http.limits.connections = 4096;
   http.limits.connections_of_a_user = 2304;

@@ -169,7 +169,13 @@ struct HttpConnection::State : std::enable_shared_from_this<HttpConnection::Stat
   bool is_gone = false;
   bool is_stopping = false;
   bool is_idle = false;       ///< between two requests
+  bool is_replying = false;
+  bool has_replied = false;   ///< to any request
   bool is_streaming = false;  ///< a reply's body
+  bool gives_way = false;     ///< closed for another user's connection
+  Instant idle_since{};
+  std::shared_ptr<PendingReply> awaited;    ///< of the handler
+  std::shared_ptr<CallerLink> caller_link;  ///< of the request that is being carried out
   Alive alive;
 
   /// At `instant` the pending read or write ends.
@@ -195,6 +201,7 @@ struct HttpConnection::State : std::enable_shared_from_this<HttpConnection::Stat
   asio::awaitable<bool> send(HttpReply reply, bool is_head, bool is_http_1_0, bool keeps_alive);
   asio::awaitable<void> linger();
   void stop();
+  void give_way();
   void tell_closed() {
     wakeup.notify();
     if (const auto told = std::exchange(on_closed, nullptr)) told();
@@ -262,7 +269,7 @@ asio::awaitable<HttpRefusal> HttpConnection::State::grant_body(RequestParser& pa
     co_return HttpRefusal{411, "say how long the body is: Content-Length"};
   const auto bytes = parser.body_reserve();
   if (bytes == 0) co_return HttpRefusal{};
-  got.share = std::make_shared<BodyShare>(shared, who.uid, bytes);
+  got.share = std::make_shared<BodyShare>(shared, who.quota_owner(), bytes);
   if (!got.share->is_granted())
     co_return HttpRefusal{503, "too many requests with large bodies at once: try again later"};
   if (parser.expects_continue()) co_await stream->write("HTTP/1.1 100 Continue\r\n\r\n");
@@ -274,6 +281,7 @@ asio::awaitable<Got> HttpConnection::State::read_request() {
   const auto& times = shared->times;
   if (input.empty()) {
     is_idle = true;
+    idle_since = clock_now();
     limit(clock_now() + times.idle);
     const bool has_more = co_await read_more();
     is_idle = false;
@@ -316,10 +324,12 @@ asio::awaitable<Got> HttpConnection::State::read_request() {
 
 asio::awaitable<HttpReply> HttpConnection::State::carry_out(Got got) {
   auto pending = std::make_shared<PendingReply>(executor);
+  awaited = pending;
   // The method and target are kept for the log.
   const std::string asked = got.request->method + ' ' + got.request->target;
   Principal asking = who;
   asking.caller = std::make_shared<CallerLink>();
+  caller_link = asking.caller;
   stream->watch([caller = asking.caller] { caller->close(); });
   asio::co_spawn(executor, shared->handler(std::move(asking), std::move(*got.request)),
                  [pending, share = got.share, asked](std::exception_ptr failed, HttpReply reply) {
@@ -339,7 +349,10 @@ asio::awaitable<HttpReply> HttpConnection::State::carry_out(Got got) {
                  });
   // A call can't be taken back halfway: it goes on, and what it changes can be looked up. What has
   // changed nothing yet ends with its caller.
-  while (!pending->reply && clock_now() < got.deadline) co_await pending->wakeup.wait(got.deadline);
+  while (!pending->reply && !gives_way && clock_now() < got.deadline)
+    co_await pending->wakeup.wait(got.deadline);
+  awaited = nullptr;
+  caller_link = nullptr;
   stream->cancel();  // the watch
   if (pending->reply) co_return std::move(*pending->reply);
   auto reply = error_reply({503, "not done within " + describe(shared->times.request) +
@@ -350,12 +363,14 @@ asio::awaitable<HttpReply> HttpConnection::State::carry_out(Got got) {
 
 asio::awaitable<bool> HttpConnection::State::send(HttpReply reply, bool is_head, bool is_http_1_0,
                                                   bool keeps_alive) {
+  is_replying = has_replied = true;
   const bool is_streamed = static_cast<bool>(reply.stream);
   const bool is_chunked = is_streamed && !is_http_1_0;
   keeps_alive = keeps_alive && (!is_streamed || is_chunked);
   ReplyTurns::Turn turn;
-  if (reply.late_body) turn = co_await shared->turns.wait(who.uid);
-  ReplyShare share{*shared, who.uid, reply.late_body ? reply.late_bytes : reply.body.size()};
+  if (reply.late_body) turn = co_await shared->turns.wait(who.quota_owner());
+  ReplyShare share{*shared, who.quota_owner(),
+                   reply.late_body ? reply.late_bytes : reply.body.size()};
   if (share.is_granted() && reply.late_body) {
     reply.body = reply.late_body();
     share.change_to(reply.body.size());
@@ -422,6 +437,7 @@ asio::awaitable<void> HttpConnection::State::run() {
     auto reply = co_await carry_out(std::move(got));
     const bool keeps_alive = asks_to_keep && !reply.closes && !is_stopping;
     const bool goes_on = co_await send(std::move(reply), is_head, is_http_1_0, keeps_alive);
+    is_replying = false;
     if (!goes_on) break;
   }
   timer.cancel();
@@ -434,6 +450,23 @@ void HttpConnection::State::stop() {
   if (is_idle || is_streaming) stream->cancel();
 }
 
+void HttpConnection::State::give_way() {
+  if (gives_way) return;
+  gives_way = is_stopping = is_gone = true;
+  // Behind a reply these words would be taken for the next one's.
+  if (!is_replying && (!is_idle || !has_replied)) {
+    auto reply = error_reply({503,
+                              "too many connections, and this user has most of them: this one was "
+                              "ended for another user's; close some, or try again later"});
+    reply.headers.emplace_back("Retry-After", "1");
+    stream->try_write(reply_head(reply, reply.body.size(), false, false) + reply.body);
+  }
+  if (caller_link) caller_link->close();
+  if (awaited) awaited->wakeup.notify();
+  tell_closed();
+  stream->close();
+}
+
 HttpConnection::HttpConnection(asio::any_io_executor executor, std::unique_ptr<ByteStream> stream,
                                Principal who, std::shared_ptr<HttpShared> shared)
     : state_{std::make_shared<State>(executor, std::move(stream), who, std::move(shared))} {}
@@ -442,6 +475,10 @@ HttpConnection::~HttpConnection() = default;
 
 asio::awaitable<void> HttpConnection::run() { return state_->run(); }
 void HttpConnection::stop() { state_->stop(); }
+void HttpConnection::give_way() { state_->give_way(); }
+std::optional<Instant> HttpConnection::idle_since() const {
+  return state_->is_idle ? std::optional{state_->idle_since} : std::nullopt;
+}
 
 HttpReply error_reply(const HttpRefusal& refusal) {
   HttpReply reply;

@@ -16,6 +16,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 
 namespace acc::agent::daemon {
 
@@ -68,6 +69,10 @@ class HttpConnection {
   boost::asio::awaitable<void> run();
   /// Ends it after the reply that is being made; a streamed one at once.
   void stop();
+  /// Ends it now, for another user's connection. What its handler does goes on without it.
+  void give_way();
+  /// Nothing: a request is being read, carried out or answered.
+  [[nodiscard]] std::optional<Instant> idle_since() const;
 
  private:
   struct State;

@@ -3,8 +3,7 @@
 namespace acc::agent::daemon {
 
 bool ClientQuota::take_connection(uid_t uid) {
-  const bool is_operator = uid == 0 || uid == own_;
-  const auto free_to_all = limits_.connections - (is_operator ? 0 : limits_.reserved);
+  const auto free_to_all = limits_.connections - (is_operator(uid) ? 0 : limits_.reserved);
   auto& share = shares_[uid];
   if (connections_ >= free_to_all || share.connections >= limits_.connections_of_a_user) {
     forget_empty(uid);
@@ -13,6 +12,33 @@ bool ClientQuota::take_connection(uid_t uid) {
   ++connections_;
   ++share.connections;
   return true;
+}
+
+std::optional<uid_t> ClientQuota::loser_to(uid_t uid) const {
+  const auto own = shares_.find(uid);
+  const auto held = own == shares_.end() ? 0 : own->second.connections;
+  if (!limits_.replaces || held >= limits_.connections_of_a_user) return std::nullopt;
+  std::optional<uid_t> loser;
+  std::size_t most = held + 1;
+  for (const auto& [user, share] : shares_) {
+    if (is_operator(user) || user == uid || share.connections <= most) continue;
+    loser = user;
+    most = share.connections;
+  }
+  return loser;
+}
+
+std::optional<std::uint64_t> connection_to_end(const std::vector<HeldConnection>& held) {
+  const HeldConnection* chosen = nullptr;
+  for (const auto& one : held) {
+    const bool is_first = chosen == nullptr;
+    const bool is_idler = !is_first && one.idle_since &&
+                          (!chosen->idle_since || *one.idle_since < *chosen->idle_since);
+    const bool is_newer =
+        !is_first && !one.idle_since && !chosen->idle_since && one.number > chosen->number;
+    if (is_first || is_idler || is_newer) chosen = &one;
+  }
+  return chosen == nullptr ? std::nullopt : std::optional{chosen->number};
 }
 
 void ClientQuota::give_connection(uid_t uid) {

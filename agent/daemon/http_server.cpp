@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace acc::agent::daemon {
 
@@ -31,18 +32,13 @@ std::string too_many() {
   return reply_head(reply, reply.body.size(), false, false) + reply.body;
 }
 
-/// Too many connections: one try to say so, as this one gets no memory of ours.
-void turn_away(int fd) {
-  const std::string text = too_many();
-  ::send(fd, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-}
-
 }  // namespace
 
 HttpServer::HttpServer(asio::io_context& io, HttpSettings settings, HttpHandler handler)
     : io_{io},
       shared_{std::make_shared<HttpShared>(HttpShared{std::move(handler), settings.times,
                                                       ClientQuota{settings.limits, settings.own}})},
+      owners_{settings.owners},
       accepting_{io, "clients_wait_to_be_accepted", [this](UniqueFd fd) { take(std::move(fd)); }} {}
 
 HttpServer::~HttpServer() = default;
@@ -53,14 +49,25 @@ Result<void> HttpServer::listen(UniqueFd listening) {
 
 void HttpServer::take(UniqueFd fd) {
   const auto who = principal_of(fd.get());
-  if (!who) return;
-  if (!shared_->quota.take_connection(who->uid)) return turn_away(fd.get());
-  run(unix_stream(io_.get_executor(), std::move(fd)), *who);
+  if (who) serve(unix_stream(io_.get_executor(), std::move(fd)), *who);
 }
 
 bool HttpServer::serve(std::unique_ptr<ByteStream> stream, Principal who) {
-  if (stopped_ || !shared_->quota.take_connection(who.uid)) {
-    stream->try_write(too_many());
+  if (owners_ == nullptr) return admit(std::move(stream), std::move(who));
+  const auto uid = who.uid;
+  const auto held = std::make_shared<std::unique_ptr<ByteStream>>(std::move(stream));
+  const auto watch = alive_.watch();
+  owners_->find(uid, [this, held, watch, who = std::move(who)](bool has_account) mutable {
+    if (!watch.is_alive()) return;
+    who.has_account = has_account;
+    admit(std::move(*held), std::move(who));
+  });
+  return true;
+}
+
+bool HttpServer::admit(std::unique_ptr<ByteStream> stream, Principal who) {
+  if (stopped_ || !take_place(who.quota_owner())) {
+    stream->try_write(too_many());  // one try: it gets no memory of ours
     stream->close();
     return false;
   }
@@ -68,22 +75,48 @@ bool HttpServer::serve(std::unique_ptr<ByteStream> stream, Principal who) {
   return true;
 }
 
-void HttpServer::run(std::unique_ptr<ByteStream> stream, Principal who) {
-  const auto number = next_number_++;
-  const uid_t of = who.uid;
-  auto made = std::make_unique<HttpConnection>(io_.get_executor(), std::move(stream),
-                                               std::move(who), shared_);
-  auto& connection = *connections_.emplace(number, std::move(made)).first->second;
-  asio::co_spawn(io_, connection.run(),
-                 alive_.bind([this, number, uid = of](std::exception_ptr failed) {
-                   if (failed) log::error("connection_failed", {{"why", "an exception"}});
-                   ended(number, uid);
-                 }));
+bool HttpServer::take_place(uid_t owner) {
+  auto& quota = shared_->quota;
+  if (quota.take_connection(owner)) return true;
+  const auto loser = quota.loser_to(owner);
+  if (!loser) return false;
+  std::vector<HeldConnection> theirs;
+  for (const auto& [number, held] : connections_)
+    if (held.is_counted && held.owner == *loser)
+      theirs.push_back({number, held.connection->idle_since()});
+  const auto number = connection_to_end(theirs);
+  if (!number) return false;
+  if (constexpr Millis kQuiet{60'000}; clock_now() >= next_word_) {
+    next_word_ = clock_now() + kQuiet;
+    log::warn("connection_ended_for_another_users",
+              {{"uid",
+                *loser == static_cast<uid_t>(-1) ? "none with an account" : std::to_string(*loser)},
+               {"why", "no place was left, and this user held most"}});
+  }
+  auto& held = connections_.at(*number);
+  held.is_counted = false;
+  quota.give_connection(*loser);
+  held.connection->give_way();
+  return quota.take_connection(owner);
 }
 
-void HttpServer::ended(std::uint64_t number, uid_t uid) {
-  connections_.erase(number);
-  shared_->quota.give_connection(uid);
+void HttpServer::run(std::unique_ptr<ByteStream> stream, Principal who) {
+  const auto number = next_number_++;
+  const uid_t owner = who.quota_owner();
+  auto made = std::make_unique<HttpConnection>(io_.get_executor(), std::move(stream),
+                                               std::move(who), shared_);
+  auto& connection = *made;
+  connections_.emplace(number, Held{std::move(made), owner});
+  asio::co_spawn(io_, connection.run(), alive_.bind([this, number](std::exception_ptr failed) {
+    if (failed) log::error("connection_failed", {{"why", "an exception"}});
+    ended(number);
+  }));
+}
+
+void HttpServer::ended(std::uint64_t number) {
+  const auto at = connections_.find(number);
+  if (at->second.is_counted) shared_->quota.give_connection(at->second.owner);
+  connections_.erase(at);
   if (connections_.empty() && stopped_) std::exchange(stopped_, nullptr)();
 }
 
@@ -91,7 +124,7 @@ void HttpServer::stop(std::function<void()> done) {
   accepting_.close();
   if (connections_.empty()) return done();
   stopped_ = std::move(done);
-  for (const auto& [number, connection] : connections_) connection->stop();
+  for (const auto& [number, held] : connections_) held.connection->stop();
 }
 
 }  // namespace acc::agent::daemon

@@ -2,6 +2,7 @@
 
 #include "agent/accept_loop.hpp"
 #include "agent/daemon/http_connection.hpp"
+#include "agent/daemon/quota_owners.hpp"
 #include "common/alive.hpp"
 #include "common/error.hpp"
 #include "common/unique_fd.hpp"
@@ -18,7 +19,8 @@ namespace acc::agent::daemon {
 struct HttpSettings {
   HttpLimits limits;
   HttpTimes times;
-  uid_t own = 0;  ///< the daemon's user
+  uid_t own = 0;                  ///< the daemon's user
+  QuotaOwners* owners = nullptr;  ///< outlives the server; null: each uid has a share of its own
 };
 
 /// Accepts connections of a unix socket and runs them. One thread.
@@ -31,6 +33,7 @@ class HttpServer {
 
   [[nodiscard]] Result<void> listen(UniqueFd listening);
   /// A connection that another listener accepted. False: there are too many, and it was told so.
+  /// With `owners` it may be told so later.
   bool serve(std::unique_ptr<ByteStream> stream, Principal who);
   [[nodiscard]] bool is_listening() const { return accepting_.is_open(); }
   /// No new connections; those that are there end after the reply they wait for. Calls `done` when
@@ -39,13 +42,22 @@ class HttpServer {
   [[nodiscard]] std::size_t connections() const { return connections_.size(); }
 
  private:
+  struct Held {
+    std::unique_ptr<HttpConnection> connection;
+    uid_t owner = 0;
+    bool is_counted = true;  ///< false: its place was given to another, and it is on its way out
+  };
   void take(UniqueFd fd);
+  bool admit(std::unique_ptr<ByteStream> stream, Principal who);
+  bool take_place(uid_t owner);
   void run(std::unique_ptr<ByteStream> stream, Principal who);
-  void ended(std::uint64_t number, uid_t uid);
+  void ended(std::uint64_t number);
 
   boost::asio::io_context& io_;
   std::shared_ptr<HttpShared> shared_;
-  std::map<std::uint64_t, std::unique_ptr<HttpConnection>> connections_;
+  QuotaOwners* owners_;
+  std::map<std::uint64_t, Held> connections_;
+  Instant next_word_{};  ///< of places that were given to others
   std::uint64_t next_number_ = 0;
   std::function<void()> stopped_;
   AcceptLoop accepting_;

@@ -31,9 +31,12 @@ struct Principal {
   /// The key of the cluster's secret by which the other daemon proved itself; empty: a caller of
   /// this node.
   std::string key_id{};
-  bool has_token = false;  ///< it isn't the kernel that tells, but a token of that user
+  bool has_account = true;  ///< false: a subordinate uid, for instance
+  bool has_token = false;   ///< it isn't the kernel that tells, but a token of that user
   std::shared_ptr<CallerLink> caller{};  ///< of this request; null: it waits until it is answered
   [[nodiscard]] bool is_of_another_node() const { return !key_id.empty(); }
+  /// Whose share of connections, memory and questions it uses: all without an account have one.
+  [[nodiscard]] uid_t quota_owner() const { return has_account ? uid : static_cast<uid_t>(-1); }
 };
 
 enum class JobState { waiting, running, stopping, succeeded, failed, stopped };

@@ -32,8 +32,9 @@ constexpr uid_t kUnknownUser = static_cast<uid_t>(-2);
 constexpr std::int64_t kTicketSeconds = 60;
 constexpr unsigned kTooManyRequests = 429;
 
-HttpSettings loopback_settings(uid_t own) {
+HttpSettings loopback_settings(uid_t own, QuotaOwners* owners) {
   HttpSettings settings;
+  settings.owners = owners;
   settings.own = own;
   settings.limits.connections = 256;
   settings.limits.connections_of_a_user = 64;
@@ -75,10 +76,10 @@ Result<UniqueFd> listen_at(const NodeAddress& at) {
 
 }  // namespace
 
-LoopbackDoor::LoopbackDoor(asio::io_context& io, ApiContext& api)
+LoopbackDoor::LoopbackDoor(asio::io_context& io, ApiContext& api, QuotaOwners* owners)
     : io_{io},
       api_{api},
-      server_{io, loopback_settings(api.own),
+      server_{io, loopback_settings(api.own, owners),
               [this](Principal door, HttpRequest request) {
                 return answer_client(std::move(door), std::move(request));
               }},

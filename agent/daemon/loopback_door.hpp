@@ -20,8 +20,8 @@ namespace acc::agent::daemon {
 /// docs/decisions/0039-loopback-door.md has what it defends against.
 class LoopbackDoor final : public TokenIssuer {
  public:
-  /// @param api  outlives this
-  LoopbackDoor(boost::asio::io_context& io, ApiContext& api);
+  /// @param api, owners  outlive this
+  LoopbackDoor(boost::asio::io_context& io, ApiContext& api, QuotaOwners* owners = nullptr);
 
   /// Binds and accepts. @param key_file  of the tokens; made if it is missing
   [[nodiscard]] Result<void> listen(const NodeAddress& at, const std::string& key_file);

@@ -238,17 +238,17 @@ awaitable<HttpReply> PeerProxy::pass_on(Principal who, HttpRequest request) {
   auto stream = take_kept(line, *tls);
   if (!stream) {
     auto dialled =
-        co_await dial_peer(io_, lookups_, turns_, who.uid, node, *tls, settings_.connect);
+        co_await dial_peer(io_, lookups_, turns_, who.quota_owner(), node, *tls, settings_.connect);
     if (!dialled) co_return failure(dialled.error());
     stream = std::move(*dialled);
   }
   const auto exchange = Exchange::make(std::move(stream), target->node, is_head, who.caller);
   PeerError error;
   asio::steady_timer doubt{io_, kDoubtAfter};
-  doubt.async_wait(alive_.bind(
-      [this, exchange, node, tls = *tls, uid = who.uid](boost::system::error_code answered) {
-        if (!answered) asio::co_spawn(io_, doubt_peer(exchange, node, tls, uid), log_failure);
-      }));
+  doubt.async_wait(alive_.bind([this, exchange, node, tls = *tls,
+                                uid = who.quota_owner()](boost::system::error_code answered) {
+    if (!answered) asio::co_spawn(io_, doubt_peer(exchange, node, tls, uid), log_failure);
+  }));
   const bool is_answered = co_await exchange->ask(
       io_.get_executor(), std::move(text), clock_now() + settings_.reply, settings_.reply, error);
   doubt.cancel();

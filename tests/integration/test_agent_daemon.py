@@ -324,6 +324,53 @@ class Users(DaemonTest):
         self.assertEqual(daemon.ask("POST", "/v1/node/undrain").status, 202)
         self.assertEqual(daemon.ask("GET", "/v1/node").json["drained"], "")
 
+    def lines_of(self, daemon, user, count, request="GET /healthz HTTP/1.1\r\nHost: acc\r\n\r\n"):
+        lines = []
+        os.seteuid(user)
+        try:
+            for _ in range(count):
+                lines.append(Line(daemon.path))
+        finally:
+            os.seteuid(0)
+        self.addCleanup(lambda: [line.close() for line in lines])
+        for line in lines:
+            with contextlib.suppress(OSError):  # turned away already
+                line.send(request)
+        return lines
+
+    def served(self, lines):
+        return sum((line.read_to(b"\r\n\r\n") or b"").startswith(b"HTTP/1.1 200") for line in lines)
+
+    @unittest.skipUnless(is_root(), "needs root")
+    def test_two_users_took_all_connections_and_a_third_could_not_even_ask(self):
+        daemon = self.daemon()
+        one, other, third = (pwd.getpwnam(name).pw_uid for name in ("nobody", "games", "man"))
+        streams = self.lines_of(daemon, one, 256, "GET /v1/events?follow=1 HTTP/1.1\r\nHost: acc\r\n\r\n")
+        self.assertEqual(self.served(streams), 256)
+        halves = self.lines_of(daemon, other, 224, "GET /healthz HT")
+        self.assertEqual(self.served(self.lines_of(daemon, third, 150)), 150)
+        self.assertIn("connection_ended_for_another_users", daemon.log)
+        poll = select.poll()
+        for line in halves + streams:
+            poll.register(line.socket, 0)
+        hung_up = {fd for fd, event in poll.poll(0) if event & select.POLLHUP}
+        self.assertEqual(len(hung_up), 150)
+        ended = [line for line in halves if line.socket.fileno() in hung_up]
+        self.assertGreater(len(ended), 40)  # of 330 places the two have as many each
+        for line in ended:
+            self.assertRegex(line.rest().decode(), "(?s)^HTTP/1.1 503 .*this one was ended for another user's")
+        self.assertEqual(json.loads(self.curl(daemon, "http://acc/v1/jobs", user=third)), {"jobs": []})
+        self.assertLess(len(os.listdir(f"/proc/{daemon.pid}/fd")), 550)
+
+    @unittest.skipUnless(is_root(), "needs root")
+    def test_a_user_with_subordinate_uids_took_all_connections(self):
+        daemon = self.daemon()
+        known = {entry.pw_uid for entry in pwd.getpwall()}
+        uids = [uid for uid in range(100_000, 200_000) if uid not in known][:8]
+        served = [self.served(self.lines_of(daemon, uid, 60)) for uid in uids]
+        self.assertEqual(sum(served), 256, served)
+        self.assertEqual(self.served(self.lines_of(daemon, pwd.getpwnam("nobody").pw_uid, 100)), 100)
+
     @unittest.skipUnless(is_root(), "needs root")
     def test_a_users_daemon_serves_that_user_alone(self):
         user = pwd.getpwnam("nobody").pw_uid

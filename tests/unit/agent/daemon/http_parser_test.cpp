@@ -127,6 +127,21 @@ SCENARIO("one user can't take what others need", "[agent][http]") {
       CHECK(quota.take_connection(500));
       CHECK_FALSE(quota.take_connection(0));
     }
+    THEN("two users that took all places had locked out all others") {
+      for (int i = 0; i < 2; ++i) REQUIRE(quota.take_connection(1002));
+      REQUIRE_FALSE(quota.take_connection(1003));
+      CHECK(quota.loser_to(1003) == 1001);
+      CHECK(quota.loser_to(1002) == 1001);
+      CHECK(quota.loser_to(0) == 1001);
+      CHECK_FALSE(quota.loser_to(1001));  // who holds most wins nothing
+      for (int i = 0; i < 3; ++i) {
+        quota.give_connection(1001);
+        REQUIRE(quota.take_connection(1003));
+      }
+      CHECK_FALSE(quota.loser_to(1003));  // 3, 2 and 3: nobody has too many
+      CHECK_FALSE(quota.loser_to(1002));
+      CHECK(quota.loser_to(1004) == 1001);
+    }
     THEN("what is given back can be taken again") {
       quota.give_connection(1001);
       CHECK(quota.take_connection(1001));
@@ -140,6 +155,22 @@ SCENARIO("one user can't take what others need", "[agent][http]") {
       quota.give_body(1002, 40);
       CHECK(quota.body_bytes() == 0);
     }
+  }
+  GIVEN("10 connections, of which root has most") {
+    ClientQuota quota{HttpLimits{10, 8, 2, 100, 60}, 500};
+    for (int i = 0; i < 6; ++i) REQUIRE(quota.take_connection(0));
+    for (int i = 0; i < 2; ++i) REQUIRE(quota.take_connection(1001));
+    THEN("root's aren't ended for a user's") {
+      CHECK_FALSE(quota.take_connection(1002));
+      CHECK(quota.loser_to(1002) == 1001);
+    }
+  }
+  GIVEN("a door whose connections have no users") {
+    HttpLimits limits{2, 2, 0, 100, 60};
+    limits.replaces = false;
+    ClientQuota quota{limits, 500};
+    for (int i = 0; i < 2; ++i) REQUIRE(quota.take_connection(1));
+    THEN("none is ended for another") { CHECK_FALSE(quota.loser_to(2)); }
   }
   GIVEN("100 bytes of replies that nobody read yet, 60 a user") {
     HttpLimits limits;
@@ -158,4 +189,13 @@ SCENARIO("one user can't take what others need", "[agent][http]") {
       CHECK(quota.take_reply(1002, 500));
     }
   }
+}
+
+TEST_CASE("an idle connection is ended for another user's first, else the newest",
+          "[agent][http]") {
+  const acc::Instant now{};
+  CHECK_FALSE(connection_to_end({}));
+  CHECK(connection_to_end({{1, {}}, {3, {}}, {2, {}}}) == 3U);
+  CHECK(connection_to_end({{1, {}}, {2, now}, {3, {}}}) == 2U);
+  CHECK(connection_to_end({{1, now}, {2, now - acc::Millis{5}}, {3, {}}, {4, now}}) == 2U);
 }

@@ -1,0 +1,54 @@
+#include "agent/daemon/quota_owners.hpp"
+
+#include <boost/asio/post.hpp>
+
+#include <utility>
+
+namespace acc::agent::daemon {
+
+namespace asio = boost::asio;
+
+QuotaOwners::QuotaOwners(asio::io_context& io, uid_t own, HasAccount has_account)
+    : io_{io}, own_{own}, has_account_{std::move(has_account)} {}
+
+QuotaOwners::~QuotaOwners() {
+  if (pool_) pool_->join();
+}
+
+void QuotaOwners::find(uid_t uid, std::function<void(bool)> told) {
+  if (uid == 0 || uid == own_ || with_.contains(uid)) return told(true);
+  if (const auto at = without_.find(uid); at != without_.end() && clock_now() < at->second)
+    return told(false);
+  const bool has_room = waiting_.size() < kMostUids || waiting_.contains(uid);
+  if (!has_room || waiting_count_ >= kMostWaiting) return told(false);
+  ++waiting_count_;
+  auto& waiting = waiting_[uid];
+  waiting.push_back(std::move(told));
+  if (waiting.size() > 1) return;
+  if (!pool_) pool_ = std::make_unique<asio::thread_pool>(1);
+  asio::post(*pool_, [this, uid, &io = io_, look = has_account_,
+                      watch = alive_.watch()] {  // the destructor waits for it
+    const bool has_account = look(uid);
+    asio::post(io, [this, uid, has_account, watch] {
+      if (watch.is_alive()) found(uid, has_account);
+    });
+  });
+}
+
+void QuotaOwners::found(uid_t uid, bool has_account) {
+  constexpr Millis kForget{10'000};  // until an account that was made meanwhile is seen
+  constexpr std::size_t kMostKnown = 4096;
+  if (with_.size() >= kMostKnown) with_.clear();
+  if (without_.size() >= kMostKnown) without_.clear();
+  if (has_account)
+    with_.insert(uid);
+  else
+    without_[uid] = clock_now() + kForget;
+  const auto waiting = std::exchange(waiting_[uid], {});
+  waiting_.erase(uid);
+  waiting_count_ -= waiting.size();
+  if (waiting_.empty()) pool_.reset();  // its thread has nothing left to do
+  for (const auto& told : waiting) told(has_account);
+}
+
+}  // namespace acc::agent::daemon

@@ -1,0 +1,62 @@
+#include "agent/daemon/quota_owners.hpp"
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <catch2/catch.hpp>
+
+#include <atomic>
+#include <optional>
+
+using namespace acc;
+using namespace acc::agent::daemon;
+
+SCENARIO("the thousands of uids of one user have one share together", "[agent][http]") {
+  GIVEN("a machine with an account for the uid 1001") {
+    boost::asio::io_context io{1};
+    const auto work = boost::asio::make_work_guard(io);
+    std::atomic<int> looked = 0;
+    QuotaOwners owners{io, 500, [&](uid_t uid) {
+                         ++looked;
+                         return uid == 1001;
+                       }};
+    const auto find = [&](uid_t uid) {
+      std::optional<bool> told;
+      owners.find(uid, [&](bool has_account) { told = has_account; });
+      while (!told) io.run_one();
+      return *told;
+    };
+    THEN("root and the daemon's user need none, and nothing is looked up for them") {
+      CHECK(find(0));
+      CHECK(find(500));
+      CHECK(looked == 0);
+    }
+    THEN("each uid is looked up once") {
+      for (int i = 0; i < 3; ++i) {
+        CHECK(find(1001));
+        CHECK_FALSE(find(100'001));
+      }
+      CHECK(looked == 2);
+    }
+    THEN("many uids at once don't wait for their look-ups") {
+      std::size_t without = 0;
+      const auto count = [&](bool has_account) { without += has_account ? 0 : 1; };
+      for (uid_t i = 0; i < QuotaOwners::kMostUids; ++i) owners.find(100'000 + i, count);
+      CHECK(without == 0);
+      owners.find(200'000, count);
+      CHECK(without == 1);
+      while (without < QuotaOwners::kMostUids + 1) io.run_one();
+    }
+    THEN("questions about one uid wait for one look-up, and too many don't wait") {
+      int with = 0;
+      int without = 0;
+      const auto count = [&](bool has_account) { ++(has_account ? with : without); };
+      constexpr int kMost = static_cast<int>(QuotaOwners::kMostWaiting);
+      for (int i = 0; i < kMost; ++i) owners.find(1001, count);
+      CHECK(with == 0);
+      owners.find(100'001, count);
+      CHECK(without == 1);
+      while (with < kMost) io.run_one();
+      CHECK(looked == 1);
+      CHECK_FALSE(find(100'001));
+    }
+  }
+}
