@@ -189,6 +189,7 @@ Result<void> Daemon::listen_to_browsers() {
 Result<void> Daemon::listen_to_peers() {
   HttpSettings http;
   http.limits.reserved = 0;  // of a peer, no user is known before its requests
+  http.limits.replaces = false;
   // Two of each part of a launch, and all its hosts may stand behind one address.
   http.limits.connections = 4096;
   http.limits.connections_of_a_user = 2304;

@@ -17,7 +17,7 @@ bool ClientQuota::take_connection(uid_t uid) {
 std::optional<uid_t> ClientQuota::loser_to(uid_t uid) const {
   const auto own = shares_.find(uid);
   const auto held = own == shares_.end() ? 0 : own->second.connections;
-  if (held >= limits_.connections_of_a_user) return std::nullopt;
+  if (!limits_.replaces || held >= limits_.connections_of_a_user) return std::nullopt;
   std::optional<uid_t> loser;
   std::size_t most = held + 1;
   for (const auto& [user, share] : shares_) {

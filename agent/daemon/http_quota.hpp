@@ -20,6 +20,7 @@ struct HttpLimits {
   std::size_t body_bytes_of_a_user = 8 << 20;
   std::size_t reply_bytes = 64 << 20;  ///< of all replies that their readers haven't taken
   std::size_t reply_bytes_of_a_user = 16 << 20;
+  bool replaces = true;  ///< where no connection is left: one of who holds most
 };
 
 struct HeldConnection {

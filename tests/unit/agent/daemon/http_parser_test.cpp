@@ -165,6 +165,13 @@ SCENARIO("one user can't take what others need", "[agent][http]") {
       CHECK(quota.loser_to(1002) == 1001);
     }
   }
+  GIVEN("a door whose connections have no users") {
+    HttpLimits limits{2, 2, 0, 100, 60};
+    limits.replaces = false;
+    ClientQuota quota{limits, 500};
+    for (int i = 0; i < 2; ++i) REQUIRE(quota.take_connection(1));
+    THEN("none is ended for another") { CHECK_FALSE(quota.loser_to(2)); }
+  }
   GIVEN("100 bytes of replies that nobody read yet, 60 a user") {
     HttpLimits limits;
     limits.reply_bytes = 100;
