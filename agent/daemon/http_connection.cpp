@@ -323,6 +323,10 @@ asio::awaitable<Got> HttpConnection::State::read_request() {
 }
 
 asio::awaitable<HttpReply> HttpConnection::State::carry_out(Got got) {
+  // Where the daemon was stopped or stuck meanwhile, its user knows of no answer, and may have
+  // asked again.
+  if (got.request->method != "GET" && stream->is_gone())
+    co_return error_reply({503, "not begun: who asked had gone"});
   auto pending = std::make_shared<PendingReply>(executor);
   awaited = pending;
   // The method and target are kept for the log.

@@ -60,6 +60,9 @@ class SocketStream final : public ByteStream {
                          }
                        });
   }
+  bool is_gone() override {
+    return std::is_same_v<Protocol, asio::local::stream_protocol> && look() == Peer::gone;
+  }
   void cancel() override {
     boost::system::error_code ignored;
     socket_.cancel(ignored);

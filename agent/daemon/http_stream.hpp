@@ -27,6 +27,8 @@ class ByteStream {
   /// Calls `gone` once, when the client can read no more: it closed the connection, in place of
   /// merely ending its side. Needs no read.
   virtual void watch(std::function<void()> gone) = 0;
+  /// Whether it has gone already, as far as that is known at once: of a client here.
+  [[nodiscard]] virtual bool is_gone() { return false; }
   /// Ends what is pending; later operations work.
   virtual void cancel() = 0;
   virtual void end_writing() = 0;

@@ -194,7 +194,11 @@ Result<Exchange> Exchange::open(const std::string& socket, const HttpRequest& re
   while (!exchange.response_->has_header()) {
     if (wait_for(exchange.fd_.get(), POLLIN, until, nullptr) != Ready::yes) {
       const bool is_asked = until != began + kDoubtAfter;
-      if (is_asked) return Error{Errc::timed_out, in_quotes(socket) + " gives no answer"};
+      if (is_asked)
+        return Error{Errc::timed_out,
+                     in_quotes(socket) + " gives no answer" +
+                         (request.method == "GET" ? "" : ", and may carry out the request all the "
+                                                         "same: look before you ask again")};
       if (auto why = silence_at(socket)) return std::move(*why);
       until = began + patience_of(request);
       continue;

@@ -488,6 +488,22 @@ class Clients(DaemonTest):
             line.close()
         until(lambda: len(os.listdir(f"/proc/{daemon.pid}/fd")) < 50, "the closing of all")
 
+    def test_a_job_ran_as_often_as_it_had_been_submitted_in_vain_to_a_daemon_that_stood_still(self):
+        daemon = self.daemon()
+        body = json.dumps({"name": "once", "words": ["--num_processes", "1", "--no_python", "true"], "working_directory": self.folder})
+        request = f"POST /v1/jobs HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}"
+        os.kill(daemon.pid, signal.SIGSTOP)
+        until(lambda: state_of(daemon.pid) == "T", "the stop")
+        given_up = [Line(daemon.path) for _ in range(3)]
+        waits = Line(daemon.path)
+        for line in [*given_up, waits]:
+            line.send(request)
+        for line in given_up:
+            line.close()
+        os.kill(daemon.pid, signal.SIGCONT)
+        self.assertIn(b" 201 ", waits.read_to(b"\r\n"))
+        self.assertEqual([job["name"] for job in daemon.ask("GET", "/v1/jobs").json["jobs"]], ["once"])
+
     def test_slow_clients_are_cut_off_and_others_are_served(self):
         daemon = self.daemon()
         lines = [Line(daemon.path, 40) for _ in range(50)]
