@@ -32,16 +32,6 @@ std::string silence_words(const SilentRank& silent, const evidence::RankSummary&
   return text + ", before its first step";
 }
 
-// In the same order on all nodes, or they would name different ranks.
-std::vector<evidence::RankSummary> all_ranks(const std::vector<evidence::NodeEvidence>& nodes) {
-  std::vector<evidence::RankSummary> ranks;
-  for (const auto& node : nodes)
-    for (const auto& rank : node.ranks)
-      ranks.push_back(rank.summary);
-  std::ranges::sort(ranks, {}, &evidence::RankSummary::rank);
-  return ranks;
-}
-
 // By its stack, or as nothing tells it from the others: a wait of the program's own looks like
 // work.
 bool may_wait(const evidence::RankSummary& rank, const evidence::Culprits& culprits) {
@@ -68,9 +58,17 @@ Finished split_finished(const std::vector<evidence::NodeEvidence>& nodes, bool d
 
 }  // namespace
 
+std::vector<evidence::RankSummary> ranks_of(const std::vector<evidence::NodeEvidence>& nodes) {
+  std::vector<evidence::RankSummary> ranks;
+  for (const auto& node : nodes)
+    for (const auto& rank : node.ranks) ranks.push_back(rank.summary);
+  std::ranges::sort(ranks, {}, &evidence::RankSummary::rank);
+  return ranks;
+}
+
 HangCause cause_of_hang(const std::vector<SilentRank>& silent, const std::vector<Rank>& ranks,
                         const std::vector<evidence::NodeEvidence>& nodes) {
-  const auto all = all_ranks(nodes);
+  const auto all = ranks_of(nodes);
   const auto culprits = evidence::find_culprits(all);
   const auto& culprit = all.at(culprits.which.front());
   const auto here = std::ranges::find_if(silent, [&](const SilentRank& one) {
