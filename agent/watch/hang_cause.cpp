@@ -32,16 +32,6 @@ std::string silence_words(const SilentRank& silent, const evidence::RankSummary&
   return text + ", before its first step";
 }
 
-// In the same order on all nodes, or they would name different ranks.
-std::vector<evidence::RankSummary> all_ranks(const std::vector<evidence::NodeEvidence>& nodes) {
-  std::vector<evidence::RankSummary> ranks;
-  for (const auto& node : nodes)
-    for (const auto& rank : node.ranks)
-      ranks.push_back(rank.summary);
-  std::ranges::sort(ranks, {}, &evidence::RankSummary::rank);
-  return ranks;
-}
-
 // By its stack, or as nothing tells it from the others: a wait of the program's own looks like
 // work.
 bool may_wait(const evidence::RankSummary& rank, const evidence::Culprits& culprits) {
@@ -49,6 +39,33 @@ bool may_wait(const evidence::RankSummary& rank, const evidence::Culprits& culpr
   if (!rank.is_silent || rank.is_overdue || is_stopped) return false;
   const auto waits = evidence::waits(rank);
   return waits.value_or(false) || (culprits.why.empty() && (culprits.which.size() > 1 || !waits));
+}
+
+// "rank 2; ranks 1,3, at f (x.py:7)": those in the place of the first one have none, and of many
+// places not all are told.
+std::string other_culprits(const std::vector<evidence::RankSummary>& all,
+                           const evidence::Culprits& culprits) {
+  constexpr std::size_t kMostPlaces = 3;
+  using Group = std::pair<std::string, std::vector<std::uint32_t>>;
+  std::vector<Group> groups{{std::string{}, {}}};
+  const auto& first = all[culprits.which.front()];
+  for (std::size_t i = 1; i < culprits.which.size(); ++i) {
+    const auto& rank = all[culprits.which[i]];
+    const auto place = rank.at.empty() || rank.at == first.at ? std::string{} : "at " + rank.at;
+    auto group = std::ranges::find(groups, place, &Group::first);
+    if (group == groups.end()) {
+      if (groups.size() <= kMostPlaces)
+        groups.push_back({groups.size() < kMostPlaces ? place : "elsewhere", {}});
+      group = groups.end() - 1;
+    }
+    group->second.push_back(rank.rank.value());
+  }
+  std::string text;
+  for (const auto& [place, ranks] : groups)
+    if (!ranks.empty())
+      text += (text.empty() ? "" : "; ") + evidence::name_ranks(ranks) +
+              (place.empty() ? "" : ", " + place);
+  return text;
 }
 
 struct Finished {
@@ -68,9 +85,17 @@ Finished split_finished(const std::vector<evidence::NodeEvidence>& nodes, bool d
 
 }  // namespace
 
+std::vector<evidence::RankSummary> ranks_of(const std::vector<evidence::NodeEvidence>& nodes) {
+  std::vector<evidence::RankSummary> ranks;
+  for (const auto& node : nodes)
+    for (const auto& rank : node.ranks) ranks.push_back(rank.summary);
+  std::ranges::sort(ranks, {}, &evidence::RankSummary::rank);
+  return ranks;
+}
+
 HangCause cause_of_hang(const std::vector<SilentRank>& silent, const std::vector<Rank>& ranks,
                         const std::vector<evidence::NodeEvidence>& nodes) {
-  const auto all = all_ranks(nodes);
+  const auto all = ranks_of(nodes);
   const auto culprits = evidence::find_culprits(all);
   const auto& culprit = all.at(culprits.which.front());
   const auto here = std::ranges::find_if(silent, [&](const SilentRank& one) {
@@ -88,10 +113,7 @@ HangCause cause_of_hang(const std::vector<SilentRank>& silent, const std::vector
   if (!culprit.at.empty()) text += ", at " + culprit.at;
   if (!culprits.why.empty()) text += "; " + culprits.why;
   if (culprits.which.size() > 1) {
-    std::vector<std::uint32_t> others;
-    for (std::size_t i = 1; i < culprits.which.size(); ++i)
-      others.push_back(all[culprits.which[i]].rank.value());
-    text += "; likewise " + evidence::name_ranks(others);
+    text += "; likewise " + other_culprits(all, culprits);
     if (culprits.why.empty() && !culprit.is_overdue && awaited.empty())
       text += ": nothing tells them apart";
   }

@@ -17,6 +17,10 @@ struct HangCause {
   std::string text;
 };
 
+/// In the same order on all nodes, or they would name different ranks.
+[[nodiscard]] std::vector<evidence::RankSummary> ranks_of(
+    const std::vector<evidence::NodeEvidence>& nodes);
+
 /// Compares what all nodes found about their silent ranks (pure): the same culprit on each of them.
 /// @param silent  the workers of this node that are; where there are none only a culprit of this
 /// node has its text

@@ -88,7 +88,7 @@ JobWatch::JobWatch(const Parts& parts, Hooks hooks)
 void JobWatch::round_started(HeartbeatBoard& board, Round round, Instant now) {
   board_ = &board;
   round_ = round;
-  saw_checkpoint_ = is_held_told_ = is_put_off_ = false;
+  saw_checkpoint_ = is_held_told_ = is_put_off_ = do_others_know_stall_ = false;
   stacks_.round_started(board, round);
   const auto workers = static_cast<std::uint32_t>(parts_.workers.records().size());
   hangs_.begin_round(now, workers);
@@ -316,7 +316,9 @@ std::vector<WorkerUsage> JobWatch::usage() const {
 void JobWatch::look_for_stall(Instant now) {
   stall_look_ = now;
   if (parts_.plan.hang.stall == Millis{0}) return;
-  if (const auto quiet = stall_.look(usage(), now)) on_stall(*quiet);
+  const auto quiet = stall_.look(usage(), now);
+  if (!stall_.is_told()) take_back_stall();
+  if (quiet) on_stall(*quiet);
 }
 
 // ---- a hang ----
@@ -374,17 +376,31 @@ void JobWatch::on_stall(Millis quiet) {
   stacks_.collect({.question = {words, purpose}, .silent = all},
                   [this, all, restarts](Result<evidence::Answer> answer) {
                     if (restarts && board_ != nullptr) return conclude({all}, std::move(answer));
-                    if (answer) tell_behind(*answer);
+                    if (answer) compare_stall(answer->evidence);
                     is_judging_ = false;
                     arm();
                   });
 }
 
-void JobWatch::tell_behind(const evidence::Answer& answer) const {
-  std::vector<evidence::RankSummary> ranks;
-  for (const auto& rank : answer.evidence.ranks) ranks.push_back(rank.summary);
-  for (const auto& line : evidence::behind_lines(ranks)) parts_.messages.warning(line);
-  if (const auto words = evidence::finished_words(answer.evidence.finished); !words.empty())
+// What this node tells stays with the others: their stalls may be found some time later.
+void JobWatch::compare_stall(const evidence::NodeEvidence& mine) {
+  if (!hooks_.compare || board_ == nullptr) return tell_behind({mine});
+  do_others_know_stall_ = true;
+  hooks_.compare(mine, [this, round = round_](const Evidence& all) {
+    if (board_ != nullptr && round == round_ && do_others_know_stall_) tell_behind(all);
+  });
+}
+
+void JobWatch::take_back_stall() {
+  if (std::exchange(do_others_know_stall_, false)) hooks_.compare({}, nullptr);
+}
+
+void JobWatch::tell_behind(const Evidence& nodes) const {
+  std::vector<evidence::FinishedRank> finished;
+  for (const auto& node : nodes)
+    finished.insert(finished.end(), node.finished.begin(), node.finished.end());
+  for (const auto& line : evidence::behind_lines(ranks_of(nodes))) parts_.messages.warning(line);
+  if (const auto words = evidence::finished_words(finished); !words.empty())
     parts_.messages.warning(words);
 }
 
@@ -474,6 +490,7 @@ void JobWatch::conclude(const Suspects& found, Result<evidence::Answer> answer) 
   if (std::ranges::none_of(mine.ranks, [](const auto& rank) { return rank.summary.is_silent; }))
     mine = evidence_of_page(found, silent);
   if (!hooks_.compare) return name_culprit(silent, file, {std::move(mine)});
+  do_others_know_stall_ = false;  // they know this instead
   hooks_.compare(mine, [this, found, silent, file, round = round_](const Evidence& all) {
     if (board_ == nullptr || round != round_ || !is_judging_) return;
     if (!still_silent(found).empty()) return name_culprit(silent, file, all);

@@ -105,7 +105,10 @@ class JobWatch {
   void on_silent(const HangDetector::Look& look);
   void on_section_signs(bool has_risen);
   void on_stall(Millis quiet);
-  void tell_behind(const evidence::Answer& answer) const;
+  /// Of a stall that is only told: those that stalled on other nodes are compared, too.
+  void compare_stall(const evidence::NodeEvidence& mine);
+  void take_back_stall();
+  void tell_behind(const Evidence& nodes) const;
   void call_off();
   /// What was found silent, and the ranks that may be the cause besides.
   struct Suspects {
@@ -155,6 +158,7 @@ class JobWatch {
   bool is_put_off_ = false;  ///< ranks are silent, and other nodes' sections aren't known
   bool is_judging_ = false;  ///< a hang was found and its evidence is being collected
   bool is_suspended_ = false;
+  bool do_others_know_stall_ = false;  ///< the other nodes, of the one that was told
   bool is_unused_told_ = false;
   bool is_held_told_ = false;  ///< in this round
   bool saw_checkpoint_ = false;

@@ -33,6 +33,8 @@ class StallDetector {
   /// @param usage  of the living workers. @return how long all have done nothing, once it is for
   /// too long, and once until one does something
   std::optional<Millis> look(const std::vector<WorkerUsage>& usage, Instant now);
+  /// A stall was told, and goes on as far as is known.
+  [[nodiscard]] bool is_told() const { return is_told_; }
 
  private:
   Millis timeout_;

@@ -31,6 +31,17 @@ for step in range(100000):
 """
 
 
+# Of three ranks two wait for rank 1, and none does anything.
+STALL = """import os, sys, time
+sys.path.insert(0, os.environ["ACC_HEARTBEAT_FOLDER"])
+import acc_heartbeat
+acc_heartbeat.heartbeat(0)
+def MPI_Barrier(): time.sleep(1e6)
+def load(): time.sleep(1e6)
+load() if os.environ["RANK"] == "1" else MPI_Barrier()
+"""
+
+
 class HangTest(JobTest):
     def run_job(self, workers, words, code, flags="", program=None, timeout="4", env=None, deadline=90):
         """`timeout`: longer than a busy machine holds up a rank that is well, or it is named."""
@@ -574,10 +585,8 @@ class Watching(HangTest):
         self.assertEqual(job.wait(60), HANG, job.stderr)
 
     def test_an_unchanged_stall_was_told_again_and_again_and_the_warning_named_no_rank(self):
-        script = ("import os, sys, time\nsys.path.insert(0, os.environ['ACC_HEARTBEAT_FOLDER'])\nimport acc_heartbeat\nacc_heartbeat.heartbeat(0)\n"
-                  "def MPI_Barrier(): time.sleep(1e6)\ndef load(): time.sleep(1e6)\nload() if os.environ['RANK'] == '1' else MPI_Barrier()\n")
         path = os.path.join(self.enterContext(tempfile.TemporaryDirectory(prefix="acc-stall-")), "train.py")
-        write(path, script)
+        write(path, STALL)
         job = self.job("--num_processes 3 --stall_timeout 2 --no_python", "", program=[shutil.which("python3"), path],
                        env={"ACC_HEARTBEAT_FOLDER": os.path.abspath(MODULE)})
         until(lambda: "warning: behind the others: rank 1, at load (train.py:6): ranks 0,2 wait for it" in job.stderr, lambda: job.stderr, 30)
@@ -705,6 +714,20 @@ class SeveralNodes(HangTest):
             self.assertEqual(failure["rank"], 0, job.stderr)
             self.assertRegex(failure["cause"], r"^hung: may wait for ranks 2,3, which had finished \(exit code 0\), the last of them \S+ s before: no heartbeat ")
         self.assertIn("\nranks 2,3 had finished (exit code 0), the last of them ", read(self.report(jobs[0])["first_failure"]["stacks"]))
+
+    def test_of_a_stall_that_is_only_told_nodes_with_one_worker_each_named_no_rank(self):
+        path = os.path.join(self.enterContext(tempfile.TemporaryDirectory(prefix="acc-stall-")), "train.py")
+        write(path, STALL)
+        flags = (f"--num_machines 3 --num_processes 3 --main_process_ip 127.0.0.1 --main_process_port {free_port()} --stall_timeout 2 "
+                 "--grace 2 --dead_after 20 --lease 40 --no_python")
+        token = own_token("stall")
+        jobs = [self.job(f"{flags} --machine_rank {rank} --node_name n{rank}", "", program=[shutil.which("python3"), path], token=token,
+                         env={"ACC_HEARTBEAT_FOLDER": os.path.abspath(MODULE)}) for rank in range(3)]
+        named = "warning: behind the others: rank 1, at load (train.py:6): ranks 0,2 wait for it"
+        for job in jobs:
+            until(lambda: named in job.stderr, lambda: job.stderr, 40)
+        for job in jobs:
+            self.assertIsNone(job.process.poll(), job.stderr)
 
     def named_by_both(self, words):
         port = free_port()

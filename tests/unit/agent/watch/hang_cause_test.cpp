@@ -65,6 +65,33 @@ TEST_CASE("ranks that nothing tells apart are named together", "[agent][watch]")
   CHECK(both.text == "hung in section 'save', which may take 10 s; likewise rank 1");
 }
 
+TEST_CASE("of ranks that wait for each other in different places only the first one's was told",
+          "[agent][watch]") {
+  auto a = node_of("a", 0), b = node_of("b", 2);
+  const auto text = [&] { return cause_of_hang(both_silent(), kOnA, {a, b}).text; };
+  const auto place = [](NodeEvidence& node, std::size_t i, const std::string& at) {
+    node.ranks[i].summary.at = at;
+    node.ranks[i].summary.waits_for_others = true;
+  };
+  place(a, 0, "f (x.py:6)");
+  place(a, 1, "g (x.py:7)");
+  place(b, 0, "f (x.py:6)");
+  place(b, 1, "g (x.py:7)");
+  CHECK(text() ==
+        "hung: no heartbeat for 12 s after step 41, at f (x.py:6); likewise rank 2; ranks 1,3, at "
+        "g (x.py:7): nothing tells them apart");
+  place(b, 0, "h (x.py:8)");
+  place(b, 1, "i (x.py:9)");
+  CHECK(text() ==
+        "hung: no heartbeat for 12 s after step 41, at f (x.py:6); likewise rank 1, at g (x.py:7); "
+        "rank 2, at h (x.py:8); rank 3, elsewhere: nothing tells them apart");
+  b.ranks.pop_back();
+  b.ranks.pop_back();
+  CHECK(text() ==
+        "hung: no heartbeat for 12 s after step 41, at f (x.py:6); likewise rank 1, at g (x.py:7): "
+        "nothing tells them apart");
+}
+
 TEST_CASE("all nodes blame the same rank, and those without it say that they wait for it",
           "[agent][watch]") {
   auto a = node_of("host", 0), b = node_of("host", 2);  // their names are equal
