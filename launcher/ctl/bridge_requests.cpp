@@ -15,7 +15,7 @@ using Json = nlohmann::json;
 namespace {
 
 std::string at_node(const BridgeWish& wish, const std::string& path) {
-  return (wish.node.empty() ? "" : "/v1/nodes/" + wish.node) + path;
+  return node_prefix(wish.node) + path;
 }
 
 std::string of_bridged_job(const BridgeWish& wish, const std::string& job,

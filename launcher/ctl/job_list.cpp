@@ -215,6 +215,14 @@ std::string to_line(const Json& value) {
   return value.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+std::string node_prefix(const std::string& node) {
+  if (node.empty()) return {};
+  std::string prefix = "/v1/nodes/";
+  // The zone of an address: fe80::1%eth0.
+  for (const char c : node) prefix += c == '%' ? "%25" : std::string(1, c);
+  return prefix;
+}
+
 bool is_unanswered(unsigned status, const std::string& body) {
   const auto code = text_of(parse_json(body), "code");
   if (status == kHttpBadGateway) return code != "authentication_failed";

@@ -30,6 +30,9 @@ struct JobRow {
   std::string at{};            ///< before its paths: "/v1/nodes/b"; empty: on the socket's node
 };
 
+/// In the API of our daemon: "/v1/nodes/b", or nothing for its own node.
+[[nodiscard]] std::string node_prefix(const std::string& node);
+
 /// Of GET /v1/jobs; nothing if it isn't that.
 [[nodiscard]] std::optional<std::vector<JobRow>> jobs_of_service(const std::string& body,
                                                                  const std::string& socket);

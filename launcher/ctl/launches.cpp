@@ -110,10 +110,6 @@ std::map<std::string, OwnNode> ask_own_nodes(const std::vector<agent::LaunchReco
 
 }  // namespace
 
-std::string node_prefix(const std::string& node) {
-  return node.empty() ? std::string{} : "/v1/nodes/" + node;
-}
-
 LaunchPartState part_of_first_daemon(const agent::LaunchRecord& record, std::size_t index,
                                      const OwnNode& own) {
   LaunchPartState one{record.parts[index], {}, own.known.why};

@@ -24,9 +24,6 @@ struct LaunchState {
   std::vector<LaunchPartState> parts;
 };
 
-/// In the API of our daemon: "/v1/nodes/b", or nothing for its own node.
-[[nodiscard]] std::string node_prefix(const std::string& node);
-
 /// The jobs of one node, or why they aren't known.
 struct NodeJobs {
   std::vector<JobRow> jobs;

@@ -84,6 +84,15 @@ const std::string kRuns = R"({"id": "hosts-x.1-abcdef", "state": "running"})";
 
 }  // namespace
 
+TEST_CASE("a host named by an address with a zone was refused in words about a path",
+          "[ctl][bridge]") {
+  auto scoped = wish();
+  scoped.node = "fe80::1%eth0";
+  CHECK(check_request(scoped, {}).target == "/v1/nodes/fe80::1%25eth0/v1/jobs");
+  CHECK(node_prefix("b") == "/v1/nodes/b");
+  CHECK(node_prefix("").empty());
+}
+
 SCENARIO("a bridge submits what the life line says when all hosts are prepared", "[ctl][bridge]") {
   Story story;
   story.ordered(agent::SetFolder{"/work"}).ordered(agent::SetVariable{"A", "1"});
