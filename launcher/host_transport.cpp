@@ -29,6 +29,10 @@ class TransportChoice {
   void complain(std::string what) {
     made_.complaints.push_back({Errc::bad_config, std::move(what)});
   }
+  /// The command line is right: once the daemon runs the same one starts the job.
+  void miss_daemon(std::string what) {
+    made_.complaints.push_back({Errc::unavailable, std::move(what)});
+  }
   [[nodiscard]] bool is_flag(Key key) const { return line_.given(key) != nullptr; }
   [[nodiscard]] bool is_here(const Host& host) const {
     return is_this_machine(host, inputs_.host_name);
@@ -84,17 +88,17 @@ class TransportChoice {
         " (acc-agent --listen 29700, with the same secret on all hosts; docs/operations.md), or "
         "add --ssh to start the job through ssh";
     if (daemon.socket.empty())
-      return complain("--hosts: " + printable(other.login) + " is " +
-                      (is_here(other) ? "this machine" : "another machine") +
-                      ", and no acc-agent answers here that could reach it (" + daemon.why +
-                      "): start it on all hosts" + std::string{kCure});
+      return miss_daemon("--hosts: " + printable(other.login) + " is " +
+                         (is_here(other) ? "this machine" : "another machine") +
+                         ", and no acc-agent answers here that could reach it (" + daemon.why +
+                         "): start it on all hosts" + std::string{kCure});
     if (daemon.is_of_user && !is_here(other))
-      complain("--hosts: " + printable(other.login) +
-               " is another machine, and the acc-agent that answers here (" +
-               printable(daemon.socket) +
-               ") is your own: jobs on other machines need the system's, which runs as root: start "
-               "it on all hosts" +
-               std::string{kCure});
+      miss_daemon(
+          "--hosts: " + printable(other.login) +
+          " is another machine, and the acc-agent that answers here (" + printable(daemon.socket) +
+          ") is your own: jobs on other machines need the system's, which runs as root: start "
+          "it on all hosts" +
+          std::string{kCure});
   }
 
   std::vector<std::string> split_words(Key key) {

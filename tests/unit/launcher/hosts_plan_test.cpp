@@ -204,8 +204,11 @@ TEST_CASE("what the daemons can't do is refused with its cure", "[launcher][host
   none.daemon.why = "/run/acc/agent.sock: nothing listens there";
   CHECK_THAT(none.complaints(), Contains("no acc-agent answers here") &&
                                     Contains("nothing listens there") && Contains("add --ssh"));
+  // A scheduler would not requeue what is wrong on the command line.
+  CHECK(none.planned().complaints.at(0).code == Errc::unavailable);
   HostsTrial own{{"--hosts", "a,b", "x.py"}};
   own.daemon = {"/run/user/1/acc/agent.sock", true, {}};
+  CHECK(own.planned().complaints.at(0).code == Errc::unavailable);
   CHECK_THAT(own.complaints(), Contains("is your own") && Contains("runs as root"));
   HostsTrial login{{"--hosts", "me@a,b", "x.py"}};
   login.daemon = {"/run/acc/agent.sock", false, {}};
