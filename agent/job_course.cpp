@@ -78,6 +78,7 @@ void JobCourse::tell(const TellRestartAsked& a) { parts_.messages.restart_asked(
 // ---- orders of the coordinator ----
 
 void JobCourse::round_ordered(const rendezvous::RoundPlace& place) {
+  parts_.recorder.take(place.ledger);
   if (place.ledger.restarts == 0) return;
   parts_.events.restarting(place.ledger.restarts, place.max_restarts, Millis{0}, place.reason);
   parts_.messages.announce(
@@ -92,6 +93,7 @@ void JobCourse::round_ordered(const rendezvous::RoundPlace& place) {
 
 void JobCourse::stop_ordered(const rendezvous::Stop& stop, const std::string& own_name) {
   parts_.events.stop_ordered(stop.by, stop.reason);
+  if (stop.why == rendezvous::Stop::Why::restart) parts_.recorder.round_failed();
   // What the next round is waited for; the former one's reason is over.
   if (stop.why != rendezvous::Stop::Why::end) parts_.terms.set_restart_reason(stop.reason);
   if (stop.by == own_name) return;

@@ -51,6 +51,7 @@ JobRecorder::JobRecorder(const JobPlan& plan, const WorkerGroup& workers, const 
 
 void JobRecorder::begin_round(Round round) {
   round_ = round;
+  attempts_.attempt_begins();
   left_over_pids_.clear();
   memory_.mark();
 }
@@ -97,6 +98,7 @@ FailureReport JobRecorder::describe(const WorkerFailure& failure) const {
 void JobRecorder::add(FailureReport failure) {
   failures_.push_back(std::move(failure));
   ++failed_rounds_;
+  attempts_.attempt_failed();
   // Memory stays bounded over any number of restarts: the first and the latest are kept, only those
   // with their output.
   constexpr std::size_t kKept = 32;
@@ -141,6 +143,7 @@ JobReport JobRecorder::report(const JobEnd& job) const {
   report.failures = failures_;
   report.goodput = job.goodput;
   report.failed_rounds = failed_rounds_;
+  report.failed_attempts = attempts_.count();
   report.restarted_after = job.restarted_after;
   report.workers = workers_.records();
   report.start_failure = job.group.start_failure;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "agent/containment.hpp"
+#include "agent/failed_attempts.hpp"
 #include "agent/memory_limit.hpp"
 #include "agent/output/run_folder.hpp"
 #include "agent/report.hpp"
@@ -27,6 +28,9 @@ class JobRecorder {
   [[nodiscard]] OomFacts oom_facts(const ExitStatus& status) const;
   [[nodiscard]] FailureReport describe(const WorkerFailure& failure) const;
   void add(FailureReport failure);
+  /// The coordinator ends this round, as it has failed.
+  void round_failed() { attempts_.attempt_failed(); }
+  void take(const RestartLedger& of_next_round) { attempts_.take(of_next_round); }
   /// Where the stacks of a hang lie that is about to be described.
   void note_stacks(std::string path) { stacks_path_ = std::move(path); }
   [[nodiscard]] const FailureReport& latest() const { return failures_.back(); }
@@ -69,7 +73,8 @@ class JobRecorder {
   MemoryWatch memory_;
   Round round_{0};
   std::vector<FailureReport> failures_;  ///< the first and the latest
-  std::uint32_t failed_rounds_ = 0;
+  std::uint32_t failed_rounds_ = 0;      ///< by workers here
+  FailedAttempts attempts_;              ///< of the job
   std::string stacks_path_;
   std::vector<std::string> left_over_;  ///< names; at most LeftOvers::kNamed
   std::size_t left_over_count_ = 0;

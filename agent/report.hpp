@@ -64,7 +64,8 @@ struct JobReport {
   std::optional<FailureElsewhere> elsewhere;
   std::string reason;  ///< of the end, where the verdict doesn't say it: which signal, which nodes
                        ///< are missing
-  std::uint32_t failed_rounds = 0;  ///< all of them, also those not listed
+  std::uint32_t failed_rounds = 0;    ///< by workers here; all of them, also those not listed
+  std::uint32_t failed_attempts = 0;  ///< of the job, also by workers of other nodes
   /// On several nodes: why the last attempt was started, "rank 1 exited with code 7"; else empty.
   std::string restarted_after;
   std::size_t left_over_count = 0;

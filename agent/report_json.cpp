@@ -101,7 +101,7 @@ std::string to_json(const JobReport& r) {
                    {"restarts", r.restarts},
                    {"restarts_used", r.restarts_used},
                    {"max_restarts", r.max_restarts},
-                   {"failed_attempts", r.failed_rounds},
+                   {"failed_attempts", r.failed_attempts},
                    {"restarted_after", text_or_null(r.restarted_after)},
                    {"seconds", static_cast<double>(r.duration.count()) / 1000}};
   json["stop_signal"] = text_or_null(r.stop_signal != 0 ? signal_name(r.stop_signal) : "");

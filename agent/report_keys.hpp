@@ -40,9 +40,12 @@ inline constexpr std::array kReportKeys{
         "", "restarts_used", "number",
         "of max_restarts: without those that were asked for or given back (--restart_refill)"},
     ReportKey{"", "max_restarts", "number", "as given"},
-    ReportKey{"", "failed_attempts", "number", "also those that `failures` leaves out"},
+    ReportKey{"", "failed_attempts", "number",
+              "of the job while this machine takes part; also those that `failures` leaves out, or "
+              "that failed on another one"},
     ReportKey{"", "restarted_after", "text or null",
-              "of a job on several nodes: why the last attempt was started: `rank 3 on b exited with code 1`; "
+              "of a job on several nodes: why the last attempt was started: `rank 3 on b exited "
+              "with code 1`; "
               "`failures` has this node's"},
     ReportKey{"", "seconds", "number", "from the agent's start to its end"},
     ReportKey{"", "stop_signal", "text or null", "the one that ended the job"},
@@ -67,8 +70,9 @@ inline constexpr std::array kReportKeys{
               "null: it was never started, or hung when its failure was told"},
     ReportKey{"worker", "seconds", "number or null", "from its start to its exit"},
     ReportKey{"worker", "stopped_by_us", "true or false", "it was asked to end before it did"},
-    ReportKey{"worker", "peak_rss_bytes", "number or null",
-              "resident memory; null where it isn't known: of another machine's, or before its end"},
+    ReportKey{
+        "worker", "peak_rss_bytes", "number or null",
+        "resident memory; null where it isn't known: of another machine's, or before its end"},
     ReportKey{"failure", "host", "text", "where it happened"},
     ReportKey{"failure", "cause", "text", "\"was killed by SIGKILL (9), not by OOM\""},
     ReportKey{"failure", "attempt", "number", "from 0"},

@@ -138,8 +138,12 @@ class Jobs(OnDaemons):
 
     def test_a_failed_round_is_restarted_on_all_hosts(self):
         self.begin()
-        job = self.ends(self.launch("mark=up rank=1 attempt=0 exit=3 any attempt=0 hold", flags="--max_restarts 1"), 0)
+        report = self.folder + "/report.json"
+        job = self.ends(self.launch("mark=up rank=1 attempt=0 exit=3 any attempt=0 hold", flags=f"--max_restarts 1 --report {report}"), 0)
         self.assertEqual(sorted(rank for _, rank, attempt, _ in job.events("up") if attempt == "1"), ["0", "1", "2"])
+        with open(report) as f:
+            told = json.load(f)
+        self.assertEqual((told["verdict"], told["failed_attempts"], told["failures"]), ("succeeded", 1, []))  # it was 0: the worker was another host's
 
 
 @needs_hosts

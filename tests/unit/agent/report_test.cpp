@@ -53,7 +53,7 @@ JobReport failed_job() {
   failure.tail = "first\nstep 41\nstep 42\n";
   failure.log_path = "/logs/run/attempt_2/1";
   report.failures = {failure};
-  report.failed_rounds = 1;
+  report.failed_rounds = report.failed_attempts = 1;
   return report;
 }
 
