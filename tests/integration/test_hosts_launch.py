@@ -449,7 +449,7 @@ class HereOnly(JobTest):
     """Without another machine."""
 
     def test_without_ssh_other_hosts_are_refused_with_the_cure(self):
-        job = self.finished("--hosts nodea,nodeb:2 --cpu", "mark=up", code=2)
+        job = self.finished("--hosts nodea,nodeb:2 --cpu", "mark=up", code=1)
         self.assertIn("nodea is another machine", job.stderr)
         self.assertIn("--ssh", job.stderr)
 
