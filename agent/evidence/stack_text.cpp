@@ -42,14 +42,13 @@ constexpr std::string_view kBackward = "torch/autograd/";
 constexpr std::size_t kNearFrames = 16;  // of a native stack: those further out only led here
 // What a wait or a sleep is made of, below the program's own functions: whole names, and
 // beginnings.
-constexpr std::array<std::string_view, 17> kSystem{
-    "clock_nanosleep", "nanosleep", "poll",   "epoll_wait",
-    "select",          "syscall",   "read",   "recv",
-    "raise",           "usleep",    "sleep",  "kill",
-    "sched_yield",     "??",        "accept", "wait4",
-    "_start"};
-constexpr std::array<std::string_view, 8> kSystemBeginnings{
-    "__",      "futex",      "pthread_",         "sem_", "std::this_thread",
+constexpr std::array<std::string_view, 18> kSystem{
+    "clock_nanosleep", "nanosleep", "poll",         "epoll_wait", "select",
+    "syscall",         "read",      "recv",         "raise",      "usleep",
+    "sleep",           "kill",      "sched_yield",  "??",         "accept",
+    "wait4",           "_start",    "clock_gettime"};
+constexpr std::array<std::string_view, 9> kSystemBeginnings{
+    "__",      "futex",      "pthread_",         "sem_", "std::this_thread", "std::chrono",
     "ep_poll", "cfunction_", "method_vectorcall"};
 
 // "wait (threading.py:320)" says less than the line of the program that calls it.

@@ -82,6 +82,15 @@ TEST_CASE("a rank whose stack isn't known is named for one that is known to wait
   CHECK(find_culprits(all).which == std::vector<std::size_t>{2});
 }
 
+TEST_CASE("the place of a rank that looks at the clock all the time was the clock",
+          "[agent][evidence]") {
+  const ThreadStack stack{"",
+                          {{"clock_gettime@@GLIBC_2.17", "libc.so.6"},
+                           {"std::chrono::_V2::steady_clock::now()", "libstdc++.so.6"},
+                           {"spin_forever()", "c.cpp:16"}}};
+  CHECK(place_of(stack) == "spin_forever() (c.cpp:16)");
+}
+
 TEST_CASE("over hosts a rank that waited in a group of split() was named", "[agent][evidence]") {
   const ThreadStack stack{"",
                           {{"__poll", "poll.c:29"},
