@@ -255,7 +255,9 @@ bool Containment::signal_member(pid_t pid, std::initializer_list<int> signals) c
 }
 
 std::string name_and_pid(const LeftOver& process) {
-  return printable(process.name, 32) + " (pid " + std::to_string(process.pid) + ")";
+  // It may have ended before its name was read.
+  const auto name = process.name.empty() ? "a process" : printable(process.name, 32);
+  return name + " (pid " + std::to_string(process.pid) + ")";
 }
 
 std::string name_tracer(pid_t traced) {

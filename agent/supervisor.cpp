@@ -335,15 +335,22 @@ Actions on(GroupState& group, const StopAsked& e) {
 
 Actions on(GroupState& group, const RestartAsked& e) {
   if (!why_no_restart(group).empty()) return {};
-  if (group.coordinated) return {AskRestart{}};
+  Actions actions;
+  // The round has failed before, and must not count as ended by the request.
+  if (group.phase == Phase::running && group.held_failure)
+    actions = on_failure(group, *group.held_failure, e.now);
+  if (group.coordinated) {
+    actions.emplace_back(AskRestart{});
+    return actions;
+  }
   if (group.phase == Phase::backing_off) {  // decided anyway: it comes now
-    Actions actions{DisarmTimer{Timer::backoff}};
+    actions.emplace_back(DisarmTimer{Timer::backoff});
     append(actions, start(group));
     return actions;
   }
   group.restart_asked = true;
-  if (group.phase != Phase::running) return {};  // a failed round is ending already
-  Actions actions{TellRestartAsked{group.stop.grace}};
+  if (group.phase != Phase::running) return actions;  // a failed round is ending already
+  actions.emplace_back(TellRestartAsked{group.stop.grace});
   ask_to_end(group, actions, group.stop.grace, e.now);
   return actions;
 }

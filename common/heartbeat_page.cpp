@@ -112,6 +112,29 @@ bool is_of_this_process(const Slot& slot) {
                          "/memfd:acc-stacks");
 }
 
+/// 0: it is gone, or of another user.
+pid_t parent_of(pid_t process) {
+  std::array<char, 512> text{};
+  const UniqueFd file{
+      ::open(("/proc/" + std::to_string(process) + "/stat").c_str(), O_RDONLY | O_CLOEXEC)};
+  const auto size = file ? ::read(file.get(), text.data(), text.size() - 1) : 0;
+  const std::string_view stat{text.data(), size > 0 ? static_cast<std::size_t>(size) : 0};
+  const auto name_end = stat.rfind(')');  // ") S 17 …"
+  if (name_end == std::string_view::npos || name_end + 4 >= stat.size()) return 0;
+  const auto parent = stat.substr(name_end + 4);
+  return parse_number<pid_t>(parent.substr(0, parent.find(' '))).value_or(0);
+}
+
+// A rank that has sent heartbeats keeps its page, whatever programs it starts.
+bool is_of_rank_above(const Slot& slot) {
+  constexpr int kDeepest = 32;
+  const auto holder = static_cast<pid_t>(slot.pid.load(kRelaxed));
+  if (holder <= 1 || slot.beats.load(kRelaxed) == 0) return false;
+  pid_t parent = ::getppid();
+  for (int i = 0; i < kDeepest && parent > 1 && parent != holder; ++i) parent = parent_of(parent);
+  return parent == holder;
+}
+
 }  // namespace
 
 void write_section(Slot& slot, std::string_view name, std::uint64_t since_ns,
@@ -218,7 +241,8 @@ Slot* map_slot(std::string_view variable) {
   const auto index = static_cast<std::uint32_t>((*offset - sizeof(Header)) / sizeof(Slot));
   // Never unmapped: threads may beat until the very end.
   Slot& slot = (new Mapping{std::move(*page)})->slot(index);
-  if (!is_of_this_process(slot)) claim(slot, static_cast<std::uint32_t>(::getpid()));
+  if (!is_of_this_process(slot) && !is_of_rank_above(slot))
+    claim(slot, static_cast<std::uint32_t>(::getpid()));
   return &slot;
 }
 

@@ -165,6 +165,8 @@ class HostsPlanner {
     const auto backend = chosen ? spec_.text("rdzv_backend"_key) : "tcp";
     if (!chosen) add("rdzv_backend", backend);
     if (!spec_.is_given("rdzv_id"_key)) add("rdzv_id", "hosts-" + inputs_.random);
+    // There all lines count as torchrun's do, and have its default.
+    if (!spec_.is_given("grace"_key)) add("grace", spec_.text("grace"_key));
     const bool is_even = std::ranges::all_of(
         planned_.workers, [&](const auto& one) { return one == planned_.workers.front(); });
     if (backend == "static" && !is_even)

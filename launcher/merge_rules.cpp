@@ -104,7 +104,8 @@ void MergeRules::defaults_with_config() {
 
 void MergeRules::scheduler() { apply_scheduler(spec_, complaints_, facts_, environment_); }
 
-std::optional<std::int64_t> MergeRules::workers_per_node(const std::string& word) {
+std::optional<std::int64_t> MergeRules::workers_per_node(const std::string& given) {
+  const std::string word{trim(given)};
   if (word == "cpu") return facts_.logical_cores();
   if (word == "auto") return facts_.gpus() > 0 ? facts_.gpus() : facts_.logical_cores();
   if (word == "gpu") {

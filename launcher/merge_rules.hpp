@@ -46,7 +46,7 @@ class MergeRules {
   void guess(Key key, Value value);
   /// As the original's get_int_from_env: the first of these that is set to 0 or more.
   std::int64_t number_from(std::initializer_list<std::string_view> names, std::int64_t otherwise);
-  std::optional<std::int64_t> workers_per_node(const std::string& word);
+  std::optional<std::int64_t> workers_per_node(const std::string& given);
   [[nodiscard]] bool is_flag(Key key) const {
     return spec_.is_given(key) && spec_[key].source == Source::flag;
   }

@@ -29,7 +29,7 @@ std::optional<Error> refusal_of_user(const Submission& submission, uid_t uid,
                      std::to_string(limits.bytes_of_user >> 20U) +
                      " MiB: remove ended ones, or carry less by --env"};
   // Each may hold as much as is left: of a full memory those who hold most are refused first, and
-  // a user without jobs always finds room for one.
+  // a user without jobs finds room for a job of usual size.
   const auto left = limits.bytes_of_all - std::min(limits.bytes_of_all, load.bytes_of_all);
   if (uid != 0 && load.bytes_of_user + memory_of(submission) > left)
     return Error{Errc::exhausted,

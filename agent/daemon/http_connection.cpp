@@ -170,6 +170,7 @@ struct HttpConnection::State : std::enable_shared_from_this<HttpConnection::Stat
   bool is_stopping = false;
   bool is_idle = false;       ///< between two requests
   bool is_replying = false;
+  bool is_changing = false;   ///< carries out what isn't a GET
   bool has_replied = false;   ///< to any request
   bool is_streaming = false;  ///< a reply's body
   bool gives_way = false;     ///< closed for another user's connection
@@ -325,8 +326,10 @@ asio::awaitable<Got> HttpConnection::State::read_request() {
 asio::awaitable<HttpReply> HttpConnection::State::carry_out(Got got) {
   // Where the daemon was stopped or stuck meanwhile, its user knows of no answer, and may have
   // asked again.
-  if (got.request->method != "GET" && stream->is_gone())
+  const bool may_change = got.request->method != "GET" && got.request->method != "HEAD";
+  if (gives_way || (may_change && stream->is_gone()))
     co_return error_reply({503, "not begun: who asked had gone"});
+  is_changing = may_change;
   auto pending = std::make_shared<PendingReply>(executor);
   awaited = pending;
   // The method and target are kept for the log.
@@ -357,6 +360,7 @@ asio::awaitable<HttpReply> HttpConnection::State::carry_out(Got got) {
     co_await pending->wakeup.wait(got.deadline);
   awaited = nullptr;
   caller_link = nullptr;
+  is_changing = false;
   stream->cancel();  // the watch
   if (pending->reply) co_return std::move(*pending->reply);
   auto reply = error_reply({503, "not done within " + describe(shared->times.request) +
@@ -480,6 +484,7 @@ HttpConnection::~HttpConnection() = default;
 asio::awaitable<void> HttpConnection::run() { return state_->run(); }
 void HttpConnection::stop() { state_->stop(); }
 void HttpConnection::give_way() { state_->give_way(); }
+bool HttpConnection::is_changing() const { return state_->is_changing; }
 std::optional<Instant> HttpConnection::idle_since() const {
   return state_->is_idle ? std::optional{state_->idle_since} : std::nullopt;
 }

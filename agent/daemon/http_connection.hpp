@@ -73,6 +73,8 @@ class HttpConnection {
   void give_way();
   /// Nothing: a request is being read, carried out or answered.
   [[nodiscard]] std::optional<Instant> idle_since() const;
+  /// A request is being carried out that may change something.
+  [[nodiscard]] bool is_changing() const;
 
  private:
   struct State;

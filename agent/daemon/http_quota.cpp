@@ -18,6 +18,9 @@ std::optional<uid_t> ClientQuota::loser_to(uid_t uid) const {
   const auto own = shares_.find(uid);
   const auto held = own == shares_.end() ? 0 : own->second.connections;
   if (!limits_.replaces || held >= limits_.connections_of_a_user) return std::nullopt;
+  // Where root has more than its reserve, one place isn't enough.
+  if (connections_ > limits_.connections - (is_operator(uid) ? 0 : limits_.reserved))
+    return std::nullopt;
   std::optional<uid_t> loser;
   std::size_t most = held + 1;
   for (const auto& [user, share] : shares_) {
@@ -31,6 +34,7 @@ std::optional<uid_t> ClientQuota::loser_to(uid_t uid) const {
 std::optional<std::uint64_t> connection_to_end(const std::vector<HeldConnection>& held) {
   const HeldConnection* chosen = nullptr;
   for (const auto& one : held) {
+    if (one.is_changing) continue;
     const bool is_first = chosen == nullptr;
     const bool is_idler = !is_first && one.idle_since &&
                           (!chosen->idle_since || *one.idle_since < *chosen->idle_since);

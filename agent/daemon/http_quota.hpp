@@ -26,6 +26,7 @@ struct HttpLimits {
 struct HeldConnection {
   std::uint64_t number = 0;           ///< in the order of their arrival
   std::optional<Instant> idle_since;  ///< nothing: it has a request
+  bool is_changing = false;           ///< the request may change something: it isn't broken off
 };
 /// The one of a user's connections that is ended for another user's: what is idle, for the longest
 /// time first; else the newest, as an old one follows a job and a new one may be of a flood. Pure.

@@ -66,7 +66,7 @@ bool HttpServer::serve(std::unique_ptr<ByteStream> stream, Principal who) {
 }
 
 bool HttpServer::admit(std::unique_ptr<ByteStream> stream, Principal who) {
-  if (stopped_ || !take_place(who.quota_owner())) {
+  if (is_stopped_ || !take_place(who.quota_owner())) {
     stream->try_write(too_many());  // one try: it gets no memory of ours
     stream->close();
     return false;
@@ -83,7 +83,7 @@ bool HttpServer::take_place(uid_t owner) {
   std::vector<HeldConnection> theirs;
   for (const auto& [number, held] : connections_)
     if (held.is_counted && held.owner == *loser)
-      theirs.push_back({number, held.connection->idle_since()});
+      theirs.push_back({number, held.connection->idle_since(), held.connection->is_changing()});
   const auto number = connection_to_end(theirs);
   if (!number) return false;
   if (constexpr Millis kQuiet{60'000}; clock_now() >= next_word_) {
@@ -122,6 +122,7 @@ void HttpServer::ended(std::uint64_t number) {
 
 void HttpServer::stop(std::function<void()> done) {
   accepting_.close();
+  is_stopped_ = true;
   if (connections_.empty()) return done();
   stopped_ = std::move(done);
   for (const auto& [number, held] : connections_) held.connection->stop();

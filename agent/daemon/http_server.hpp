@@ -60,6 +60,7 @@ class HttpServer {
   Instant next_word_{};  ///< of places that were given to others
   std::uint64_t next_number_ = 0;
   std::function<void()> stopped_;
+  bool is_stopped_ = false;
   AcceptLoop accepting_;
   Alive alive_;
 };

@@ -12,7 +12,9 @@ QuotaOwners::QuotaOwners(asio::io_context& io, uid_t own, HasAccount has_account
     : io_{io}, own_{own}, has_account_{std::move(has_account)} {}
 
 QuotaOwners::~QuotaOwners() {
-  if (pool_) pool_->join();
+  if (!pool_) return;
+  pool_->stop();  // but for the one that is under way
+  pool_->join();
 }
 
 void QuotaOwners::find(uid_t uid, std::function<void(bool)> told) {
@@ -21,8 +23,9 @@ void QuotaOwners::find(uid_t uid, std::function<void(bool)> told) {
     return told(false);
   const bool has_room = waiting_.size() < kMostUids || waiting_.contains(uid);
   if (!has_room || waiting_count_ >= kMostWaiting) return told(false);
-  ++waiting_count_;
   auto& waiting = waiting_[uid];
+  if (waiting.size() >= kMostWaitingOfOne) return told(false);
+  ++waiting_count_;
   waiting.push_back(std::move(told));
   if (waiting.size() > 1) return;
   if (!pool_) pool_ = std::make_unique<asio::thread_pool>(1);

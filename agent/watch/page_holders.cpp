@@ -2,6 +2,9 @@
 
 #include "agent/process_stat.hpp"
 
+#include <sys/stat.h>
+
+#include <string>
 #include <utility>
 
 namespace acc::agent {
@@ -24,6 +27,15 @@ std::uint64_t start_time_of(pid_t process, pid_t worker) {
   return 0;
 }
 
+/// Else the pids on its page are other numbers.
+bool shares_our_pids(pid_t worker) {
+  struct stat ours {};
+  struct stat its {};
+  const auto path = "/proc/" + std::to_string(worker) + "/ns/pid";
+  return ::stat("/proc/self/ns/pid", &ours) == 0 && ::stat(path.c_str(), &its) == 0 &&
+         ours.st_ino == its.st_ino && ours.st_dev == its.st_dev;
+}
+
 }  // namespace
 
 bool PageHolders::has_ended(LocalRank worker, const heartbeat::Beat& beat, pid_t worker_pid) {
@@ -33,7 +45,8 @@ bool PageHolders::has_ended(LocalRank worker, const heartbeat::Beat& beat, pid_t
   if (known.pid != beat.pid) {
     const bool is_child = pid > 1 && pid != worker_pid;
     known = {beat.pid, is_child ? start_time_of(pid, worker_pid) : 0, beat.time_ns};
-    return false;
+    // It came and went between two looks.
+    return is_child && !is_alive(read_process_stat(pid)) && shares_our_pids(worker_pid);
   }
   if (known.start_time == 0 || std::exchange(known.time_ns, beat.time_ns) != beat.time_ns)
     return false;

@@ -16,7 +16,8 @@ class PageHolders {
  public:
   void begin_round(std::uint32_t workers) { known_.assign(workers, {}); }
   /// Once for each program. The pid on a page is one of ours only if it was seen alive among the
-  /// worker's descendants: that of a process in a container has another number there.
+  /// worker's descendants, or the worker is in our namespace of pids: that of a process in a
+  /// container has another number there.
   [[nodiscard]] bool has_ended(LocalRank worker, const heartbeat::Beat& beat, pid_t worker_pid);
 
  private:

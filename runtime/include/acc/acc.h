@@ -22,8 +22,9 @@
  * device memory on "nccl". On "cpu" a call blocks until it is done; on "nccl" it is enqueued on
  * acc_call.stream and returns immediately. One thread at a time calls with a communicator (two at once
  * are reported as ACC_MISMATCH at best); acc_abort may come from any thread at any time. A process that
- * was forked after acc_init can't use its parent's. All ranks call the same operations in the same order with
- * the same count, type, reduction and root.
+ * was forked after acc_init can't use its parent's. A thread in a call can't be cancelled: pthread_cancel
+ * would end the process (acc_abort makes its call fail). All ranks call the same operations in the same
+ * order with the same count, type, reduction and root.
  *
  * Handles (acc_comm, acc_work, acc_buffer, acc_objects) belong to the caller, who gives them back
  * with the function that ends in _free, or acc_finalize; NULL is legal there. What a handle shows

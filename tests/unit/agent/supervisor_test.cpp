@@ -687,6 +687,12 @@ SCENARIO("the ranks that failed for want of a failed one were named in its place
         CHECK(step(story.group, TimerFired{Timer::culprit, story.now}).empty());
       }
     }
+    WHEN("a restart is asked for meanwhile") {
+      THEN("it has failed, and the restart is one of the budget's") {
+        CHECK(named(step(story.group, RestartAsked{story.now})) == 1);
+        CHECK_FALSE(story.group.held_failure);
+      }
+    }
     WHEN("the scheduler preempts the job meanwhile") {
       story.group.stop.preempt_signals = {SIGTERM};
       story.group.restart.max_restarts = 0;

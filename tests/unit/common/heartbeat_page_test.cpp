@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -85,6 +86,22 @@ TEST_CASE("a program that takes a page over wrote into what another one had left
     REQUIRE(map_slot(variable_for(page, 0)) != nullptr);
     CHECK(read(slot).step == 5);
   }
+}
+
+TEST_CASE("a program that a rank starts ended its rank's section", "[heartbeat]") {
+  const auto page = page_of(1);
+  auto& slot = page.slot(0);
+  slot.pid.store(static_cast<std::uint32_t>(::getpid()));
+  const bool has_beats = GENERATE(true, false);
+  if (has_beats) write_beat(slot, 5);
+  write_section(slot, "evaluation", 123, 5'000);
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(map_slot(variable_for(page, 0)) != nullptr ? 0 : 1);
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(status == 0);
+  CHECK(slot.pid == static_cast<std::uint32_t>(has_beats ? ::getpid() : child));
+  CHECK(read(slot).section == (has_beats ? "evaluation" : ""));
 }
 
 TEST_CASE("a section has a name, a beginning and a limit, and its end leaves none", "[heartbeat]") {

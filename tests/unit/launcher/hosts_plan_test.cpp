@@ -78,6 +78,18 @@ TEST_CASE("the user's own rendezvous, secret and report are kept", "[launcher][h
   CHECK_THAT(trial.command(0), Contains("--report=r.json"));
 }
 
+TEST_CASE("hosts took each line for torchrun's, which has more time to end", "[launcher][hosts]") {
+  const auto command = [](Words words, Environment environment = {}) {
+    words.insert(words.begin(), {"--hosts", "a,b", "--ssh"});
+    words.emplace_back("x.py");
+    return HostsTrial{std::move(words), {}, std::move(environment)}.command(1);
+  };
+  CHECK_THAT(command({"--num_processes", "4"}), Contains("--grace=15"));
+  CHECK_THAT(command({"--nproc_per_node", "2"}), Contains("--grace=30"));
+  CHECK_THAT(command({}, {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "40"}}), Contains("--grace=40"));
+  CHECK_THAT(command({"--grace", "5"}), Contains("--grace=5") && !Contains("--grace=15"));
+}
+
 TEST_CASE("workers are shared as the user counts them", "[launcher][hosts]") {
   using Workers = std::vector<std::optional<std::uint32_t>>;
   const auto workers = [](Words words, std::string yaml = {}) {

@@ -293,6 +293,13 @@ TEST_CASE("threads come from the caller, or from the cores on the CPU", "[launch
   CHECK(broken.complaints().find("OMP_NUM_THREADS: '4x'") != std::string::npos);
 }
 
+TEST_CASE("a blank beside the number of workers is no matter, as in torchrun",
+          "[launcher][merge]") {
+  Trial trial{{"--nproc_per_node", "2 ", "s.py"}};
+  CHECK(trial.complaints().empty());
+  CHECK(trial.planned().plan.local_world_size == 2);
+}
+
 TEST_CASE("an empty OMP_NUM_THREADS, or one of nested levels, refused the job",
           "[launcher][merge]") {
   for (const char* threads : {"", " ", "4,2"})

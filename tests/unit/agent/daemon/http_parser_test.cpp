@@ -164,6 +164,10 @@ SCENARIO("one user can't take what others need", "[agent][http]") {
       CHECK_FALSE(quota.take_connection(1002));
       CHECK(quota.loser_to(1002) == 1001);
     }
+    THEN("a user's isn't ended in vain, where root has more than its reserve") {
+      REQUIRE(quota.take_connection(0));
+      CHECK_FALSE(quota.loser_to(1002));
+    }
   }
   GIVEN("a door whose connections have no users") {
     HttpLimits limits{2, 2, 0, 100, 60};
@@ -198,4 +202,7 @@ TEST_CASE("an idle connection is ended for another user's first, else the newest
   CHECK(connection_to_end({{1, {}}, {3, {}}, {2, {}}}) == 3U);
   CHECK(connection_to_end({{1, {}}, {2, now}, {3, {}}}) == 2U);
   CHECK(connection_to_end({{1, now}, {2, now - acc::Millis{5}}, {3, {}}, {4, now}}) == 2U);
+  // A submission isn't broken off: its client would take it for refused, and submit again.
+  CHECK(connection_to_end({{1, {}}, {3, {}, true}}) == 1U);
+  CHECK_FALSE(connection_to_end({{1, {}, true}}));
 }

@@ -49,14 +49,19 @@ SCENARIO("the thousands of uids of one user have one share together", "[agent][h
       int with = 0;
       int without = 0;
       const auto count = [&](bool has_account) { ++(has_account ? with : without); };
-      constexpr int kMost = static_cast<int>(QuotaOwners::kMostWaiting);
-      for (int i = 0; i < kMost; ++i) owners.find(1001, count);
+      constexpr int kOfOne = static_cast<int>(QuotaOwners::kMostWaitingOfOne);
+      for (int i = 0; i < kOfOne; ++i) owners.find(1001, count);
       CHECK(with == 0);
-      owners.find(100'001, count);
+      owners.find(1001, count);
       CHECK(without == 1);
-      while (with < kMost) io.run_one();
-      CHECK(looked == 1);
-      CHECK_FALSE(find(100'001));
+      const int others = static_cast<int>(QuotaOwners::kMostWaiting) - kOfOne;
+      for (int i = 0; i < others; ++i) owners.find(100'000 + static_cast<uid_t>(i / kOfOne), count);
+      CHECK(without == 1);
+      owners.find(200'000, count);
+      CHECK(without == 2);
+      while (with < kOfOne || without < others + 2) io.run_one();
+      CHECK(looked == 1 + others / kOfOne);
+      CHECK_FALSE(find(200'000));
     }
   }
 }

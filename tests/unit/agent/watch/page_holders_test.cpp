@@ -69,6 +69,16 @@ TEST_CASE("a program that had a rank's page has ended, and its worker lives", "[
   for (int look = 0; look < 3; ++look) CHECK_FALSE(has_ended(beat_of(second.pid())));
 }
 
+TEST_CASE("a program that came and went between two looks kept the page", "[agent][hang]") {
+  PageHolders holders;
+  holders.begin_round(1);
+  Program first;
+  const auto beat = beat_of(first.pid());
+  first.end();
+  CHECK(holders.has_ended(LocalRank{0}, beat, ::getpid()));
+  CHECK_FALSE(holders.has_ended(LocalRank{0}, beat, ::getpid()));  // once
+}
+
 TEST_CASE("a pid that is no descendant of the worker says nothing, as of a container's",
           "[agent][hang]") {
   PageHolders holders;
