@@ -1,5 +1,7 @@
 #include "agent/daemon/http_quota.hpp"
 
+#include <algorithm>
+
 namespace acc::agent::daemon {
 
 bool ClientQuota::take_connection(uid_t uid) {
@@ -18,17 +20,20 @@ std::optional<uid_t> ClientQuota::loser_to(uid_t uid) const {
   const auto own = shares_.find(uid);
   const auto held = own == shares_.end() ? 0 : own->second.connections;
   if (!limits_.replaces || held >= limits_.connections_of_a_user) return std::nullopt;
-  // Where root has more than its reserve, one place isn't enough.
-  if (connections_ > limits_.connections - (is_operator(uid) ? 0 : limits_.reserved))
-    return std::nullopt;
+  // Where root has some as well, one place isn't enough, and none is to be ended in vain.
+  const auto free_to_all = limits_.connections - (is_operator(uid) ? 0 : limits_.reserved);
+  const auto needed = connections_ + 1 - std::min(connections_ + 1, free_to_all);
   std::optional<uid_t> loser;
   std::size_t most = held + 1;
+  std::size_t surplus = 0;
   for (const auto& [user, share] : shares_) {
-    if (is_operator(user) || user == uid || share.connections <= most) continue;
+    if (is_operator(user) || user == uid || share.connections <= held + 1) continue;
+    surplus += share.connections - (held + 1);
+    if (share.connections <= most) continue;
     loser = user;
     most = share.connections;
   }
-  return loser;
+  return surplus < needed ? std::nullopt : loser;
 }
 
 std::optional<std::uint64_t> connection_to_end(const std::vector<HeldConnection>& held) {

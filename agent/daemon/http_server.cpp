@@ -76,8 +76,13 @@ bool HttpServer::admit(std::unique_ptr<ByteStream> stream, Principal who) {
 }
 
 bool HttpServer::take_place(uid_t owner) {
+  while (!shared_->quota.take_connection(owner))
+    if (!end_one_for(owner)) return false;
+  return true;
+}
+
+bool HttpServer::end_one_for(uid_t owner) {
   auto& quota = shared_->quota;
-  if (quota.take_connection(owner)) return true;
   const auto loser = quota.loser_to(owner);
   if (!loser) return false;
   std::vector<HeldConnection> theirs;
@@ -97,7 +102,7 @@ bool HttpServer::take_place(uid_t owner) {
   held.is_counted = false;
   quota.give_connection(*loser);
   held.connection->give_way();
-  return quota.take_connection(owner);
+  return true;
 }
 
 void HttpServer::run(std::unique_ptr<ByteStream> stream, Principal who) {

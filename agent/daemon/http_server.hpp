@@ -50,6 +50,8 @@ class HttpServer {
   void take(UniqueFd fd);
   bool admit(std::unique_ptr<ByteStream> stream, Principal who);
   bool take_place(uid_t owner);
+  /// A connection of who holds most; false: there is none that may be ended.
+  bool end_one_for(uid_t owner);
   void run(std::unique_ptr<ByteStream> stream, Principal who);
   void ended(std::uint64_t number);
 

@@ -35,8 +35,8 @@ class QuotaOwners {
   void find(uid_t uid, std::function<void(bool has_account)> told);
 
   static constexpr std::size_t kMostUids = 64;
-  static constexpr std::size_t kMostWaiting = 256;
-  static constexpr std::size_t kMostWaitingOfOne = 32;
+  static constexpr std::size_t kMostWaiting = 1024;
+  static constexpr std::size_t kMostWaitingOfOne = 256;  ///< as many as a user may have
 
  private:
   void found(uid_t uid, bool has_account);

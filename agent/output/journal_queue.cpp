@@ -2,6 +2,9 @@
 
 #include "common/text.hpp"
 
+#include <linux/sockios.h>
+#include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -75,6 +78,23 @@ std::shared_ptr<JournalQueue> JournalQueue::connect(const std::string& path,
   if (!socket) return nullptr;
   return std::shared_ptr<JournalQueue>{
       new JournalQueue{path, std::move(socket), limits, std::move(wake)}};
+}
+
+// The kernel tells nobody of the last datagram that was read, so this looks.
+JournalQueue::~JournalQueue() {
+  constexpr int kLooks = 200;
+  constexpr int kPauseMillis = 5;
+  const auto unread = [this] {
+    int bytes = 0;
+    return socket_ && ::ioctl(socket_.get(), SIOCOUTQ, &bytes) == 0 && bytes > 0;
+  };
+  int looks = 0;
+  while (looks < kLooks && unread()) {
+    ::poll(nullptr, 0, kPauseMillis);
+    ++looks;
+  }
+  // It has read the last one just now, and still has to ask.
+  if (looks > 0 && looks < kLooks) ::poll(nullptr, 0, kPauseMillis);
 }
 
 std::size_t JournalQueue::write_once(std::string_view bytes) {

@@ -25,6 +25,11 @@ class JournalQueue final : public BatchQueue {
   /// Nothing when no journal listens at `path`.
   static std::shared_ptr<JournalQueue> connect(const std::string& path, DropPolicy::Limits limits,
                                                std::function<void()> wake);
+  /// Waits for journald to read what was sent, up to a second: it asks the kernel who we are, for
+  /// `journalctl -u`, and gets no answer once we are gone.
+  ~JournalQueue() override;
+  JournalQueue(const JournalQueue&) = delete;
+  JournalQueue& operator=(const JournalQueue&) = delete;
   [[nodiscard]] bool takes_records() const override { return true; }
 
  private:

@@ -84,6 +84,29 @@ SCENARIO("systemd reads our output", "[agent][output]") {
   }
 }
 
+TEST_CASE("the report of a unit that had ended was not among its lines", "[agent][output]") {
+  FakeJournal journal;
+  auto queue = JournalQueue::connect(journal.path, {}, [] {});
+  REQUIRE(queue);
+  append_record(queue->batch(), "job failed", journal_fields("job"));
+  queue->commit(0, {}, {});
+  queue->flush();
+  std::atomic<bool> is_read = false;
+  std::thread reader{[&] {  // journald, on a busy machine
+    pollfd fd{journal.fd.get(), POLLIN, 0};
+    ::poll(&fd, 1, 10'000);
+    std::this_thread::sleep_for(std::chrono::milliseconds{100});
+    is_read = true;
+    CHECK_FALSE(journal.receive().empty());
+  }};
+  pollfd fd{journal.fd.get(), POLLIN, 0};
+  REQUIRE(::poll(&fd, 1, 10'000) == 1);
+  queue->stop(Millis{1000});
+  queue.reset();
+  CHECK(is_read);
+  reader.join();
+}
+
 SCENARIO("only stderr leads to the journal: acc-launch > out.log in a unit", "[agent][output]") {
   FakeJournal journal;
   Bench bench;
