@@ -417,17 +417,24 @@ class Stacks(HangTest):
         self.assertRegex(reply["text"], r"no native stacks of node \S+: they need eu-stack \(apt-get install elfutils\); gdb would stop each worker for seconds")
         self.assertIsNone(job.process.poll())
 
+    def stacks_of_script(self, script):
+        """Of one that makes a file `ready`, and ends when there is one `asked`. Its job, and the text."""
+        job = self.start(1, "", program=[shutil.which("python3"), "-c", script], env={"ACC_HEARTBEAT_FOLDER": os.path.abspath(MODULE)})
+        until(lambda: os.path.exists(os.path.join(job.folder, "ready")), "the worker")
+        return job, ask_at(self.socket, {"do": "stacks"}, timeout=20)["text"]
+
+    def let_end(self, job):
+        write(os.path.join(job.folder, "asked"), "")
+        self.assertEqual(job.wait(60), 0, job.stderr)
+
     def test_of_a_job_that_waited_for_rank_0s_store_ended_it_with_interrupted_system_call(self):
         """As torch does between two tries to connect: nanosleep, and an error if it returns early."""
         script = ("import ctypes, os, sys; sys.path.insert(0, os.environ['ACC_HEARTBEAT_FOLDER']); import acc_heartbeat; open('ready', 'w').close()\n"
                   "while not os.path.exists('asked'):\n"
                   "    if ctypes.CDLL(None).nanosleep((ctypes.c_long * 2)(5, 0), None): sys.exit(9)")
-        job = self.start(1, "", program=[shutil.which("python3"), "-c", script], env={"ACC_HEARTBEAT_FOLDER": os.path.abspath(MODULE)})
-        until(lambda: os.path.exists(os.path.join(job.folder, "ready")), "the worker")
-        reply = ask_at(self.socket, {"do": "stacks"}, timeout=20)
-        self.assertIn("before its first heartbeat no signal asks for its Python stack", reply["text"])
-        write(os.path.join(job.folder, "asked"), "")
-        self.assertEqual(job.wait(60), 0, job.stderr)
+        job, text = self.stacks_of_script(script)
+        self.assertIn("before its first heartbeat no signal asks for its Python stack", text)
+        self.let_end(job)
 
     def test_of_a_program_that_had_closed_their_descriptor_emptied_a_file_of_its_own(self):
         script = ("import os, sys, time; sys.path.insert(0, os.environ['ACC_HEARTBEAT_FOLDER']); import acc_heartbeat\n"
@@ -437,14 +444,11 @@ class Stacks(HangTest):
                   "for file in files: print('x' * 1000, file=file, flush=True)\n"
                   "open('ready', 'w').close()\n"
                   "while not os.path.exists('asked'): time.sleep(0.05)")
-        job = self.start(1, "", program=[shutil.which("python3"), "-c", script], env={"ACC_HEARTBEAT_FOLDER": os.path.abspath(MODULE)})
-        until(lambda: os.path.exists(os.path.join(job.folder, "ready")), "the worker")
-        reply = ask_at(self.socket, {"do": "stacks"}, timeout=20)
-        self.assertIn("its descriptor for Python stacks was closed, and is another file's now", reply["text"])
+        job, text = self.stacks_of_script(script)
+        self.assertIn("its descriptor for Python stacks was closed, and is another file's now", text)
         for number in range(16):
             self.assertEqual(read(os.path.join(job.folder, f"shard{number}")), "x" * 1000 + "\n")
-        write(os.path.join(job.folder, "asked"), "")
-        self.assertEqual(job.wait(60), 0, job.stderr)
+        self.let_end(job)
 
     def test_of_a_job_that_sigquit_ends_gdb_reads_them(self):
         job = self.start(2, **self.with_gdb_alone())

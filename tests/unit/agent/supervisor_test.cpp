@@ -688,9 +688,13 @@ SCENARIO("the ranks that failed for want of a failed one were named in its place
       }
     }
     WHEN("a restart is asked for meanwhile") {
-      THEN("it has failed, and the restart is one of the budget's") {
+      THEN("its failure is told first, and a round follows") {
         CHECK(named(step(story.group, RestartAsked{story.now})) == 1);
         CHECK_FALSE(story.group.held_failure);
+        story.exits(0, Signaled{SIGTERM});
+        story.exits(2, Signaled{SIGTERM});
+        story.next_round(story.emptied());
+        CHECK(story.group.phase == Phase::running);
       }
     }
     WHEN("the scheduler preempts the job meanwhile") {
