@@ -336,7 +336,7 @@ while step < 120 or not os.path.exists(os.environ["GO"]):
         self.assertNotIn(b"acc-launch: got", self.text)
 
     def test_a_script_that_uses_ctrl_c_now_and_then_goes_on(self):
-        self.start("--num_processes 1", script="import time\nfor i in range(2):\n  try:\n    print('up', flush=True)\n    time.sleep(100)\n"
+        self.start("--num_processes 1", script="import time\nfor i in range(2):\n  try:\n    print('up', flush=True)\n    while True: time.sleep(0.1)\n"
                    "  except KeyboardInterrupt: print('skip', i, flush=True)\nprint('done', flush=True)\n")
         self.read_until(b"up")
         self.wait_until_watched()
@@ -348,10 +348,11 @@ while step < 120 or not os.path.exists(os.environ["GO"]):
         self.read_until(b"done")
         self.assertEqual(self.exit_code(), 0)
 
+    # It looks for a signal between short pauses: Python sleeps through one that comes just before a pause.
     ANSWERS = '''import sys, time
 try:
     print("up", flush=True)
-    time.sleep(100)
+    while True: time.sleep(0.1)
 except KeyboardInterrupt:
     print("saving", flush=True)
     sys.exit(1)
