@@ -104,6 +104,38 @@ std::string rank_hint(std::string_view error) {
          "--nproc_per_node N, in front of the script, starts N workers with RANK and WORLD_SIZE";
 }
 
+struct Advice {
+  std::string_view piece;  ///< of what the worker wrote at its end
+  std::string_view hint;
+};
+
+constexpr std::string_view kLocalRank =
+    "torch.distributed.launch gave scripts --local_rank; here, as with torchrun, it is in the "
+    "environment: read int(os.environ['LOCAL_RANK']), or make that the flag's default";
+
+// Faults of scripts and of their start whose own words don't name the cure.
+constexpr Advice kAdvice[] = {
+    {"the following arguments are required: --local_rank", kLocalRank},
+    {"the following arguments are required: --local-rank", kLocalRank},
+    {"CUDA error: invalid device ordinal",
+     "a worker chose a GPU that isn't there: --nproc_per_node gpu starts one worker for each GPU, "
+     "and each one's is number LOCAL_RANK"},
+    {"Duplicate GPU detected",
+     "two workers use one GPU: torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before the "
+     "first collective, and no more workers than GPUs (--nproc_per_node gpu)"},
+    {"ProcessGroupNCCL is only supported with GPUs, no GPUs found",
+     "the worker sees no GPU, and NCCL needs one: init_process_group('gloo') runs on the CPU; "
+     "acc-env shows which GPUs there are"},
+    {"The server socket has failed to listen on any local network address",
+     "another program has MASTER_PORT: choose another --main_process_port, or 0 for a free one"},
+};
+
+std::string advice_for(std::string_view words) {
+  for (const auto& advice : kAdvice)
+    if (words.find(advice.piece) != std::string_view::npos) return std::string{advice.hint};
+  return {};
+}
+
 }  // namespace
 
 // With several workers stdin is /dev/null, and the errors of pdb and input() don't say so.
@@ -120,8 +152,9 @@ std::string UserMessages::input_hint(const FailureReport& failure) {
 std::string UserMessages::start_hint(const FailureReport& failure, const std::string& program,
                                      bool is_plain) {
   const auto error = last_line_of(failure);
-  const auto hint = module_hint(error, program);
-  return hint.empty() && is_plain ? rank_hint(error) : hint;
+  auto hint = module_hint(error, program);
+  if (hint.empty() && is_plain) hint = rank_hint(error);
+  return hint.empty() ? advice_for(words_of(failure)) : hint;
 }
 
 void UserMessages::restart(const TellRestart& told) const {

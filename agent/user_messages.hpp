@@ -36,7 +36,8 @@ class UserMessages {
   /// it didn't.
   [[nodiscard]] static std::string input_hint(const FailureReport& failure);
   /// Of a script that was started otherwise than it expects: by a `program`, its interpreter,
-  /// without a module that it imports; or without a rank. Empty: neither.
+  /// without a module that it imports; or without a rank. Also of errors that don't name their own
+  /// cure, as two workers on one GPU. Empty: none of them.
   /// @param is_plain  it is a process without a rank
   [[nodiscard]] static std::string start_hint(const FailureReport& failure,
                                               const std::string& program, bool is_plain);

@@ -68,8 +68,12 @@ static Result<std::string> read_bounded(const std::string& path) {
   // O_NONBLOCK: a named pipe must not make us wait for ever.
   const UniqueFd file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   struct stat info {};
-  if (!file || ::fstat(file.get(), &info) != 0)
-    return system_error(errno, "config file '" + path + "'");
+  if (!file || ::fstat(file.get(), &info) != 0) {
+    const int reason = errno;
+    auto error = system_error(reason, "config file '" + path + "'");
+    if (reason == ENOENT) error.what += "; acc-config --config_file FILE asks, and writes one";
+    return error;
+  }
   if (!S_ISREG(info.st_mode))
     return Error{Errc::bad_config, "config file '" + path + "' is not a regular file"};
   std::string text;

@@ -86,8 +86,8 @@ constexpr std::pair<std::string_view, std::string_view> kCommands[] = {
      "the program for it is acc-env, for bug reports; acc-test --local_only checks this machine"},
     {"test", "the program for it is acc-test"},
     {"to-fsdp2", "that is acc-config convert --to fsdp2 FILE"},
-    {"merge-weights", "`accelerate merge-weights` does it"},
-    {"estimate-memory", "`accelerate estimate-memory` does it"},
+    {"merge-weights", "that is acc merge-weights CHECKPOINT OUTPUT"},
+    {"estimate-memory", "that is acc estimate-memory PATH"},
     {"tpu-config", "TPU pods aren't supported"},
 };
 

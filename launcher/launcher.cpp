@@ -278,7 +278,10 @@ class Launch {
     if (is_heard)
       write_all(STDERR_FILENO,
                 defaults_warning(spec, !spec.flag("module"_key) && is_binary(program)));
-    if (!quiet) tell_about_ignored(line_);
+    if (!quiet) {
+      tell_about_ignored(line_);
+      for (const auto& note : notes_about_arguments(line_, spec)) tell("note: " + note);
+    }
     for (const auto& warning : plan.warnings) tell_of(plan, "warning: " + warning);
     if (plan.cluster.several() && plan.cluster.insecure && !plan.cluster.loopback && !prints)
       tell("warning: --insecure: any host that reaches port " +

@@ -7,21 +7,26 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 
 namespace acc::launcher {
 
 // Of a pipe (/dev/stdin) nothing: what is read here the worker would miss.
-static std::string first_line_of_script(const std::string& path) {
+std::string beginning_of_script(const std::string& path, std::size_t limit) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return {};
   const UniqueFd file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-  char buffer[256];
-  const auto got = file ? ::read(file.get(), buffer, sizeof buffer) : -1;
-  if (got <= 0) return {};
-  const std::string_view text{buffer, static_cast<std::size_t>(got)};
-  return std::string{text.substr(0, text.find('\n'))};
+  std::string text(std::min(limit, static_cast<std::size_t>(info.st_size)), '\0');
+  const auto got = file ? ::read(file.get(), text.data(), text.size()) : -1;
+  text.resize(static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+  return text;
+}
+
+static std::string first_line_of_script(const std::string& path) {
+  const auto text = beginning_of_script(path, 256);
+  return text.substr(0, text.find('\n'));
 }
 
 static bool is_elf(std::string_view beginning) {

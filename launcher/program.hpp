@@ -2,6 +2,7 @@
 
 #include "launcher/config.hpp"
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -18,6 +19,9 @@ enum class ScriptKind {
 
 /// `path` as given, relative to the working directory.
 [[nodiscard]] ScriptKind script_kind(const std::string& path);
+
+/// The first `limit` bytes of a regular file, or what one read gives of them; else nothing.
+[[nodiscard]] std::string beginning_of_script(const std::string& path, std::size_t limit);
 
 /// An ELF file, not a script: no Python runs behind it.
 [[nodiscard]] bool is_binary(const std::string& path);

@@ -3,15 +3,18 @@
 #include "common/text.hpp"
 #include "launcher/habits.hpp"
 #include "launcher/key_table.hpp"
+#include "launcher/spellings.hpp"
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <vector>
 
 namespace acc::launcher {
 
@@ -43,6 +46,29 @@ bool is_quoted_line(const std::string& script) {
   return first != script && (first.ends_with(".py") || is_file);
 }
 
+constexpr std::string_view kOfData[] = {".yaml", ".yml", ".json"};
+
+/// A file in the same folder with nearly that name; empty: there is none.
+std::string file_meant_by(const std::string& script) {
+  namespace fs = std::filesystem;
+  constexpr std::size_t kMost = 2000;  // a folder of data may hold millions
+  const fs::path path{script};
+  std::vector<std::string> names;
+  std::error_code failed;
+  const auto folder = path.has_parent_path() ? path.parent_path() : fs::path{"."};
+  for (fs::directory_iterator entry{folder, failed}, end;
+       !failed && entry != end && names.size() < kMost; entry.increment(failed)) {
+    std::error_code unknown;
+    if (entry->is_regular_file(unknown)) names.push_back(entry->path().filename().native());
+  }
+  const auto name = path.filename().native();
+  const auto with_ending = name + ".py";
+  const std::vector<std::string_view> candidates{names.begin(), names.end()};
+  const bool lacks_ending = std::ranges::find(names, with_ending) != names.end();
+  const auto meant = lacks_ending ? std::string_view{with_ending} : nearest(name, candidates);
+  return meant.empty() ? "" : (path.parent_path() / meant).native();
+}
+
 /// What a missing script is, where that can be seen.
 std::string kind_of_missing(const std::string& script) {
   if (is_interpreter(script))
@@ -56,7 +82,29 @@ std::string kind_of_missing(const std::string& script) {
       return " (its first character is a dash, as a text editor makes it of two hyphens: type --)";
   std::error_code failed;
   const auto target = std::filesystem::read_symlink(script, failed);
-  return failed ? "" : " (it is a link to '" + printable(target.native()) + "', which isn't there)";
+  if (!failed) return " (it is a link to '" + printable(target.native()) + "', which isn't there)";
+  const auto meant = file_meant_by(script);
+  return meant.empty() ? "" : " (did you mean " + printable(meant) + "?)";
+}
+
+bool is_data_file(const std::string& script) {
+  return std::ranges::any_of(kOfData, [&](auto ending) { return script.ends_with(ending); });
+}
+
+/// Flags that say how many workers start, and where: hardly ever a script's own.
+constexpr Key kOfLaunchers[] = {
+    "num_processes"_key, "nproc_per_node"_key,  "num_machines"_key, "nnodes"_key,
+    "machine_rank"_key,  "main_process_ip"_key, "hosts"_key,        "main_process_port"_key,
+    "rdzv_endpoint"_key, "max_restarts"_key,    "multi_gpu"_key,    "config_file"_key,
+};
+
+/// Whether a Python file has this word, as one that reads the flag itself does.
+bool mentions(std::string_view text, std::string_view flag) {
+  std::string name{flag.substr(2)};
+  std::ranges::replace(name, '-', '_');
+  if (text.find(name) != std::string_view::npos) return true;
+  std::ranges::replace(name, '_', '-');
+  return text.find(name) != std::string_view::npos;
 }
 
 }  // namespace
@@ -81,6 +129,28 @@ Complaints check_script_word(const CommandLine& line, const JobSpec& spec) {
   if (hint.empty() || is_file || spec.flag("module"_key) || spec.flag("no_python"_key)) return {};
   return {{Errc::bad_usage,
            "there is no script '" + printable(spec.script) + "': " + std::string{hint}}};
+}
+
+std::vector<std::string> notes_about_arguments(const CommandLine& line, const JobSpec& spec) {
+  if (!line.script || spec.flag("module"_key) || spec.flag("no_python"_key)) return {};
+  const Spellings spellings;
+  std::vector<std::string> notes;
+  std::string text;
+  for (const auto& word : line.script_args) {
+    if (word == "--") break;
+    const auto flag = word.substr(0, word.find('='));
+    const auto* row = flag.starts_with("--") ? spellings.find(flag) : nullptr;
+    if (row == nullptr || std::ranges::find(kOfLaunchers, key_of(*row)) == std::end(kOfLaunchers) ||
+        line.given(key_of(*row)) != nullptr)
+      continue;
+    constexpr std::size_t kEnough = 1 << 20;
+    if (text.empty()) text = beginning_of_script(*line.script, kEnough);
+    if (text.empty() || mentions(text, flag)) continue;
+    notes.push_back(flag +
+                    " behind the script is given to the script; one for acc-launch stands "
+                    "in front of it");
+  }
+  return notes;
 }
 
 agent::ScriptProblem check_script_file(const JobSpec& spec, const Environment& environment) {
@@ -115,6 +185,10 @@ agent::ScriptProblem check_script_file(const JobSpec& spec, const Environment& e
   }
   if (kind != ScriptKind::python) return {};
   const int reason = why_not_for_python(spec.script);
+  if (reason == 0 && is_data_file(spec.script))
+    return cannot(ENOEXEC,
+                  "it is no program; a config file goes behind --config_file, in front of "
+                  "the script");
   if (reason == 0) return {};
   if (reason == EISDIR)
     return cannot(reason, "it is a folder without __main__.py, with which Python would begin");

@@ -6,6 +6,9 @@
 #include "launcher/job_spec.hpp"
 #include "launcher/program.hpp"
 
+#include <string>
+#include <vector>
+
 /// Whether the script of a job can be started: what exec would say, with what to type instead.
 namespace acc::launcher {
 
@@ -14,6 +17,11 @@ namespace acc::launcher {
 
 /// No script at all, or a word that is none and is known from another program ("run", "config").
 [[nodiscard]] Complaints check_script_word(const CommandLine& line, const JobSpec& spec);
+
+/// Of a Python script that doesn't read them itself, as far as its text shows: flags behind it that
+/// were probably meant for acc-launch.
+[[nodiscard]] std::vector<std::string> notes_about_arguments(const CommandLine& line,
+                                                             const JobSpec& spec);
 
 /// What exec would say, before anything is started; errnum 0: nothing.
 [[nodiscard]] agent::ScriptProblem check_script_file(const JobSpec& spec,

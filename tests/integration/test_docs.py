@@ -5,10 +5,10 @@ Each ```sh block of a page is run, all blocks of a page in one shell and one scr
 ```text block right after it must be among what it prints (… stands for anything). A comment before a block says otherwise:
     <!-- not run: why -->      needs a cluster, root, the network: its acc-launch lines are only planned
     <!-- needs: torch -->      left out, aloud, where the machine hasn't that
-    <!-- shows a mistake -->   of a user; its flags aren't ours
+    <!-- shows a mistake -->   of a user: its flags aren't ours, its exit codes don't matter
 Everywhere, also in code spans and in what is shown of other machines, a command of ours has no flag and no verb that its program doesn't know.
 """
-import functools, json, os, pathlib, re, shlex, shutil, subprocess, sys, tempfile, unittest
+import functools, glob, json, os, pathlib, re, shlex, shutil, subprocess, sys, tempfile, unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"))
 import markdown
@@ -23,7 +23,7 @@ PROGRAMS = ("acc-launch", "acc-test", "acc-ctl", "acc-config", "acc-env", "acc-a
 LIMIT_S = 240
 # Flags of other programs that the documents speak of.
 FOREIGN = set("""--allow-run-as-root --bind-to --client-cert-auth --gpus-per-task --kill-on-bad-exit --map-by --max_rest --nproc_per --npernode --oversubscribe
-    --output-filename --shm-size --use_env --flag""".split())
+    --output-filename --shm-size --use_env --local_rank --flag""".split())
 
 
 def environment():
@@ -385,7 +385,8 @@ class Pages(unittest.TestCase):
             if lacking:
                 left_out |= lacking
                 continue
-            script += f"echo '@@ {len(run)}'\n{block.text}"
+            is_mistake = "shows a mistake" in block.notes
+            script += f"echo '@@ {len(run)}'\n" + (f"set +e\n{block.text}set -e\n" if is_mistake else block.text)
             run.append(block)
         self.assertTrue(run or left_out, f"{page} has no block that is run")
         env = environment()
@@ -426,7 +427,7 @@ def _libacc_dev(folder):
 
 
 # What a block may need: (scratch folder) -> variables that its commands get, or None where the machine hasn't it.
-NEEDS = {"torch": _torch, "libacc-dev": _libacc_dev, "compiler": _program("c++"), "cmake": _program("cmake"), "pkg-config": _program("pkg-config"),
+NEEDS = {"no-gpu": lambda folder: None if glob.glob("/dev/nvidia[0-9]*") else {"ACC_DOCS_TEST": "1"}, "torch": _torch, "libacc-dev": _libacc_dev, "compiler": _program("c++"), "cmake": _program("cmake"), "pkg-config": _program("pkg-config"),
          "curl": _program("curl"), "jq": _program("jq")}
 
 

@@ -331,6 +331,33 @@ TEST_CASE("a script that wants a rank is told how to get one", "[agent][report]"
   CHECK(UserMessages::start_hint(failure, "/usr/bin/python3", true).empty());
 }
 
+TEST_CASE("an error whose words don't name the cure is told with it", "[agent][report]") {
+  auto failure = failed_job().failures.front();
+  const auto hint = [&](const std::string& tail) {
+    failure.tail = tail;
+    return UserMessages::start_hint(failure, "/usr/bin/python3", false);
+  };
+  // As PyTorch 1.13 to 2.9 and argparse write them; some go on behind the line that matters.
+  CHECK_THAT(hint("train.py: error: the following arguments are required: --local_rank\n"),
+             Contains("read int(os.environ['LOCAL_RANK'])"));
+  CHECK_THAT(hint("t.py: error: the following arguments are required: --local-rank/--local_rank\n"),
+             Contains("read int(os.environ['LOCAL_RANK'])"));
+  CHECK_THAT(hint("RuntimeError: CUDA error: invalid device ordinal\nCUDA kernel errors might be "
+                  "asynchronously reported at some other API call\n"),
+             Contains("--nproc_per_node gpu"));
+  CHECK_THAT(
+      hint("ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\n"
+           "Last error:\nDuplicate GPU detected : rank 1 and rank 0 both on CUDA device 1000\n"),
+      Contains("set_device"));
+  CHECK_THAT(hint("ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!\n"),
+             Contains("'gloo'"));
+  CHECK_THAT(hint("RuntimeError: The server socket has failed to listen on any local network "
+                  "address. The server socket has failed to bind to [::]:29500 (errno: 98 - "
+                  "Address already in use).\n"),
+             Contains("MASTER_PORT"));
+  CHECK(hint("ValueError: --local_rank is bad\n").empty());
+}
+
 TEST_CASE("the block of another node lacked the failures before", "[agent][report]") {
   auto report = failed_elsewhere();
   report.restarts = 2;

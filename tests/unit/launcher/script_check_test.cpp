@@ -115,3 +115,49 @@ TEST_CASE("a line needs a script, and a command of accelerate is none", "[launch
   CHECK(ScriptTrial::complaint({"--module", "launch"}).empty());
   CHECK(ScriptTrial::complaint({"train.py"}).empty());
 }
+
+TEST_CASE("a misspelled script was told as missing, not which file was meant",
+          "[launcher][script]") {
+  ScriptTrial trial;
+  trial.file("train.py", 0644);
+  CHECK_THAT(trial.problem({trial.path("trian.py")}).what,
+             Contains("(did you mean " + trial.path("train.py") + "?)"));
+  CHECK_THAT(trial.problem({trial.path("train")}).what,
+             Contains("(did you mean " + trial.path("train.py") + "?)"));
+  CHECK_THAT(trial.problem({trial.path("evaluate.py")}).what, !Contains("did you mean"));
+  CHECK_THAT(trial.problem({trial.path("no/train.py")}).what, !Contains("did you mean"));
+}
+
+TEST_CASE("a config file in the place of the script was run by Python", "[launcher][script]") {
+  ScriptTrial trial;
+  std::ofstream{trial.folder / "cfg.yaml"} << "distributed_type: MULTI_CPU\n";
+  const auto problem = trial.problem({trial.path("cfg.yaml"), "train.py"});
+  CHECK(problem.errnum == ENOEXEC);
+  CHECK_THAT(problem.what, Contains("a config file goes behind --config_file"));
+  trial.file("run.yaml", 0755);  // a program by its first line
+  CHECK(trial.problem({trial.path("run.yaml")}).errnum == 0);
+}
+
+TEST_CASE("a number of workers behind the script started one process without a word",
+          "[launcher][script]") {
+  ScriptTrial trial;
+  const auto notes = [&](Words words, const std::string& text) {
+    std::ofstream{trial.folder / "train.py"} << text;
+    return notes_about_arguments(parse_command_line(words), ScriptTrial::spec(words));
+  };
+  const auto script = trial.path("train.py");
+  const auto found =
+      notes({script, "--num-processes", "2", "--lr=3", "--nnodes=2"}, "import sys\n");
+  REQUIRE(found.size() == 2);
+  CHECK(found[0] ==
+        "--num-processes behind the script is given to the script; one for acc-launch stands in "
+        "front of it");
+  CHECK_THAT(found[1], Contains("--nnodes behind"));
+  // The script's own, ours as well, or said to be the script's.
+  CHECK(notes({script, "--num_processes", "2"}, "add_argument('--num_processes')\n").empty());
+  CHECK(notes({script, "--num-processes", "2"}, "args.num_processes\n").empty());
+  CHECK(notes({"--num_processes", "2", script, "--num_processes", "4"}, "import sys\n").empty());
+  CHECK(notes({script, "--lr", "3", "--mixed_precision", "fp16"}, "import sys\n").empty());
+  CHECK(notes({script, "run", "--", "--num_processes", "2"}, "import sys\n").empty());
+  CHECK(notes({"-m", "train", "--num_processes", "2"}, "import sys\n").empty());
+}
