@@ -23,81 +23,9 @@ foreach(room agent agent/daemon agent/fanout agent/preload agent/output common l
   install(FILES ${room}/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/${room} COMPONENT acc)
 endforeach()
 
-# Manual pages and completions come from the programs' own tables and help texts.
-set(acc_pages ${CMAKE_BINARY_DIR}/package)
-file(MAKE_DIRECTORY ${acc_pages})
-find_program(GZIP gzip REQUIRED)
-if(NOT ACC_SANITIZE)  # they come from running the programs
-  add_custom_command(OUTPUT ${acc_pages}/acc-launch.1.gz ${acc_pages}/bash ${acc_pages}/zsh ${acc_pages}/fish
-    COMMAND acc-docs --print man > ${acc_pages}/acc-launch.1
-    COMMAND ${GZIP} -9nf ${acc_pages}/acc-launch.1
-    COMMAND acc-docs --print bash > ${acc_pages}/bash
-    COMMAND acc-docs --print zsh > ${acc_pages}/zsh
-    COMMAND acc-docs --print fish > ${acc_pages}/fish
-    DEPENDS acc-docs)
-  set(acc_summary_of_acc "the words of accelerate, with our programs behind them")
-  set(acc_summary_of_acc-test "check a machine, and all ranks of a job together")
-  set(acc_summary_of_acc-rendezvous "a meeting point for jobs on several machines")
-  set(acc_summary_of_acc-ctl "show and steer jobs")
-  set(acc_summary_of_acc-env "describe this machine for a bug report")
-  set(acc_summary_of_acc-config "ask for, check and convert config files of jobs")
-  set(acc_summary_of_acc-agent "the service of a node: takes, starts and keeps jobs")
-  foreach(program acc acc-test acc-rendezvous acc-agent acc-ctl acc-env acc-config)
-    add_custom_command(OUTPUT ${acc_pages}/${program}.1.gz
-      COMMAND ${program} --help > ${acc_pages}/${program}.help
-      COMMAND acc-docs --print man ${program} ${acc_summary_of_${program}} < ${acc_pages}/${program}.help > ${acc_pages}/${program}.1
-      COMMAND ${GZIP} -9nf ${acc_pages}/${program}.1
-      DEPENDS acc-docs ${program} VERBATIM)
-  endforeach()
-  # Pages of the words that no other program answers.
-  set(acc_summary_of_merge-weights "make model.safetensors of a checkpoint")
-  set(acc_summary_of_estimate-memory "the memory that a model takes")
-  foreach(word merge-weights estimate-memory)
-    add_custom_command(OUTPUT ${acc_pages}/acc-${word}.1.gz
-      COMMAND acc ${word} --help > ${acc_pages}/acc-${word}.help
-      COMMAND acc-docs --print man acc-${word} ${acc_summary_of_${word}} < ${acc_pages}/acc-${word}.help > ${acc_pages}/acc-${word}.1
-      COMMAND ${GZIP} -9nf ${acc_pages}/acc-${word}.1
-      DEPENDS acc-docs acc acc-weights VERBATIM)
-  endforeach()
-  foreach(program acc acc-ctl acc-config)
-    foreach(shell bash zsh fish)
-      add_custom_command(OUTPUT ${acc_pages}/${program}.${shell}
-        COMMAND ${program} --completion ${shell} > ${acc_pages}/${program}.${shell}
-        DEPENDS ${program} VERBATIM)
-    endforeach()
-  endforeach()
-  add_custom_target(acc-pages ALL
-    DEPENDS ${acc_pages}/acc-launch.1.gz ${acc_pages}/acc-test.1.gz ${acc_pages}/acc-rendezvous.1.gz ${acc_pages}/acc-agent.1.gz ${acc_pages}/acc-ctl.1.gz
-      ${acc_pages}/acc-config.1.gz ${acc_pages}/acc-env.1.gz ${acc_pages}/acc.1.gz ${acc_pages}/acc-ctl.bash ${acc_pages}/acc-ctl.zsh ${acc_pages}/acc-ctl.fish
-      ${acc_pages}/acc-config.bash ${acc_pages}/acc-config.zsh ${acc_pages}/acc-config.fish
-      ${acc_pages}/acc-merge-weights.1.gz ${acc_pages}/acc-estimate-memory.1.gz ${acc_pages}/acc.bash ${acc_pages}/acc.zsh ${acc_pages}/acc.fish)
-  install(FILES ${acc_pages}/acc-launch.1.gz ${acc_pages}/acc-test.1.gz ${acc_pages}/acc-rendezvous.1.gz ${acc_pages}/acc-agent.1.gz ${acc_pages}/acc-ctl.1.gz
-      ${acc_pages}/acc-config.1.gz ${acc_pages}/acc-env.1.gz ${acc_pages}/acc.1.gz
-      ${acc_pages}/acc-merge-weights.1.gz ${acc_pages}/acc-estimate-memory.1.gz
-    DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT acc)
-  # The folders are Debian's.
-  install(FILES ${acc_pages}/bash DESTINATION share/bash-completion/completions RENAME acc-launch COMPONENT acc)
-  install(FILES ${acc_pages}/zsh DESTINATION share/zsh/vendor-completions RENAME _acc-launch COMPONENT acc)
-  install(FILES ${acc_pages}/fish DESTINATION share/fish/vendor_completions.d RENAME acc-launch.fish COMPONENT acc)
-  install(FILES ${acc_pages}/acc.bash DESTINATION share/bash-completion/completions RENAME acc COMPONENT acc)
-  install(FILES ${acc_pages}/acc.zsh DESTINATION share/zsh/vendor-completions RENAME _acc COMPONENT acc)
-  install(FILES ${acc_pages}/acc.fish DESTINATION share/fish/vendor_completions.d COMPONENT acc)
-  install(FILES ${acc_pages}/acc-ctl.bash DESTINATION share/bash-completion/completions RENAME acc-ctl COMPONENT acc)
-  install(FILES ${acc_pages}/acc-config.bash DESTINATION share/bash-completion/completions RENAME acc-config COMPONENT acc)
-  install(FILES ${acc_pages}/acc-config.zsh DESTINATION share/zsh/vendor-completions RENAME _acc-config COMPONENT acc)
-  install(FILES ${acc_pages}/acc-config.fish DESTINATION share/fish/vendor_completions.d COMPONENT acc)
-  # Both are looked for by the program's name; zsh reads the names in the file.
-  foreach(link acc-top.1.gz=acc-ctl.1.gz acc-top=acc-ctl acc-top.fish=acc-ctl.fish)
-    string(REPLACE "=" ";" link ${link})
-    list(GET link 0 name)
-    list(GET link 1 target)
-    file(CREATE_LINK ${target} ${acc_pages}/${name} SYMBOLIC)
-  endforeach()
-  install(FILES ${acc_pages}/acc-top.1.gz DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT acc)
-  install(FILES ${acc_pages}/acc-top DESTINATION share/bash-completion/completions COMPONENT acc)
-  install(FILES ${acc_pages}/acc-top.fish DESTINATION share/fish/vendor_completions.d COMPONENT acc)
-  install(FILES ${acc_pages}/acc-ctl.zsh DESTINATION share/zsh/vendor-completions RENAME _acc-ctl COMPONENT acc)
-  install(FILES ${acc_pages}/acc-ctl.fish DESTINATION share/fish/vendor_completions.d COMPONENT acc)
+include(cmake/Pages.cmake)
+if(NOT ACC_SANITIZE)
+  install(DIRECTORY ${acc_pages}/share/ DESTINATION ${CMAKE_INSTALL_DATADIR} COMPONENT acc)
 endif()
 
 configure_file(cmake/changelog.in ${acc_pages}/changelog @ONLY)

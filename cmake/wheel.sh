@@ -15,6 +15,6 @@ else
   # shellcheck disable=SC2086
   acc_install $acc_build_packages
 fi
-acc_preset=$preset acc_build acc-portable
+acc_preset=$preset acc_build acc-portable acc-pages
 acc_say "writing the wheel"
-python3 "$acc_root/cmake/wheel/build_wheel.py" --programs "$acc_root/build/$preset/portable" --strip "$strip" --out "${1:-$acc_root/build/$preset/wheel}"
+python3 "$acc_root/cmake/wheel/build_wheel.py" --programs "$acc_root/build/$preset/portable" --pages "$acc_root/build/$preset/package/share" --strip "$strip" --out "${1:-$acc_root/build/$preset/wheel}"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Builds acc_launch-VERSION-py3-none-PLATFORM.whl from programs that are built already, with the standard library alone.
 
-    python3 cmake/wheel/build_wheel.py --programs build/release/portable --out build/release/wheel
+    python3 cmake/wheel/build_wheel.py --programs build/release/portable --pages build/release/package/share --out build/release/wheel
 
 Two builds of the same programs are equal byte by byte: entries are sorted, their time is SOURCE_DATE_EPOCH, else that of the last
 commit, else 1980. ./cmake/wheel.sh builds the programs first.
@@ -57,6 +57,7 @@ Description-Content-Type: text/markdown
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--programs", type=pathlib.Path, default=ROOT / "build/release/portable", help="folder of the built programs")
+    parser.add_argument("--pages", type=pathlib.Path, default=ROOT / "build/release/package/share", help="folder of the manual pages and completions")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build/release/wheel", help="folder for the wheel")
     parser.add_argument("--strip", default="strip", help="of another processor's binutils: aarch64-linux-gnu-strip; empty: ship as built")
     parser.add_argument("--fast", action="store_true", help="compress little, for tests")
@@ -94,7 +95,14 @@ def package_files() -> dict[str, bytes]:
     return {str(path.relative_to(source)): path.read_bytes() for path in paths}
 
 
-def entries_of(programs: pathlib.Path, strip: str, version: str) -> tuple[dict[str, tuple[int, bytes]], str]:
+def page_files(pages: pathlib.Path) -> dict[str, bytes]:
+    """Manual pages and completions by their places under the prefix. zsh's own folder there is not Debian's."""
+    paths = [path for path in sorted(pages.rglob("*")) if path.is_file()]
+    names = [f"share/{path.relative_to(pages)}".replace("/zsh/vendor-completions/", "/zsh/site-functions/") for path in paths]
+    return {name: path.read_bytes() for name, path in zip(names, paths)}
+
+
+def entries_of(programs: pathlib.Path, pages: pathlib.Path, strip: str, version: str) -> tuple[dict[str, tuple[int, bytes]], str]:
     """{name in the wheel: (mode, content)} without RECORD, and the platform tag."""
     data, info = f"{NAME}-{version}.data", f"{NAME}-{version}.dist-info"
     names = {f"{data}/scripts/{name}": programs / name for name in COMMANDS}
@@ -103,6 +111,7 @@ def entries_of(programs: pathlib.Path, strip: str, version: str) -> tuple[dict[s
     entries = {name: (PROGRAM, stripped(path, strip)) for name, path in names.items()}
     entries[f"{data}/scripts/acc-top"] = (PROGRAM, ACC_TOP)
     entries.update({name: (FILE, content) for name, content in package_files().items()})
+    entries.update({f"{data}/data/{name}": (FILE, content) for name, content in page_files(pages).items()})
     tags = "".join(f"Tag: py3-none-{one}\n" for one in tag.split("."))
     wheel = f"Wheel-Version: 1.0\nGenerator: acc build_wheel\nRoot-Is-Purelib: false\n{tags}"
     description = (ROOT / "runtime/python/README.md").read_text()
@@ -144,12 +153,15 @@ def main() -> int:
     if missing:
         print(f"build_wheel: {arguments.programs} lacks {', '.join(missing)}: cmake --build --preset release --target acc-portable", file=sys.stderr)
         return 1
+    if not (arguments.pages / "man/man1/acc-launch.1.gz").exists():
+        print(f"build_wheel: {arguments.pages} has no manual pages: cmake --build --preset release --target acc-pages", file=sys.stderr)
+        return 1
     if arguments.strip and not shutil.which(arguments.strip):
         print(f"build_wheel: '{arguments.strip}' is not installed (Debian: binutils)", file=sys.stderr)
         return 1
     version = project_version()
     try:
-        entries, tag = entries_of(arguments.programs, arguments.strip, version)
+        entries, tag = entries_of(arguments.programs, arguments.pages, arguments.strip, version)
     except NotSupported as error:
         print(f"build_wheel: {error}", file=sys.stderr)
         return 1

@@ -4,6 +4,7 @@
     test_wheel.py Notebook     notebook_launcher, also with torch where this machine has it, and a notebook where it has Jupyter
 """
 import contextlib
+import gzip
 import os
 import pathlib
 import shutil
@@ -49,7 +50,7 @@ class Installed(unittest.TestCase):
         cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="acc-wheel-"))
         cls.addClassCleanup(shutil.rmtree, cls.folder)
         cls.python = system_python()
-        done = cls.must(cls.python, ROOT / "cmake/wheel/build_wheel.py", "--programs", PORTABLE, "--out", cls.folder, "--fast")
+        done = cls.must(cls.python, ROOT / "cmake/wheel/build_wheel.py", "--programs", PORTABLE, "--pages", BUILD / "package/share", "--out", cls.folder, "--fast")
         cls.wheel = done.stdout.strip()
         cls.venv = cls.folder / "venv"
         cls.must(cls.python, "-m", "venv", *(["--system-site-packages"] if cls.WITH_SYSTEM_PACKAGES else []), cls.venv)
@@ -83,6 +84,21 @@ class Venv(Installed):
         for name in COMMANDS:
             self.assertRegex(self.must(self.bin / name, "--help").stdout, f"usage: |{name} \\[options\\]")
         self.assertIn("usage: acc-ctl top", self.must(self.bin / "acc-top", "--help").stdout)
+
+    def test_man_had_no_page_of_programs_from_the_wheel(self):
+        for name in (*COMMANDS, "acc-merge-weights", "acc-estimate-memory"):
+            with gzip.open(self.venv / f"share/man/man1/{name}.1.gz", "rt") as page:
+                self.assertIn(".TH ", page.read())
+        if shutil.which("man"):  # it looks beside the folders of PATH
+            shown = self.must("man", "--path", env=self.environment(PATH=f"{self.bin}:/usr/bin:/bin")).stdout
+            self.assertIn(f"{self.venv}/share/man", shown.strip().split(":"))
+
+    def test_shells_had_no_completions_of_programs_from_the_wheel(self):
+        share = self.venv / "share"
+        for name in ("acc", "acc-launch", "acc-ctl", "acc-top", "acc-config"):
+            self.must("bash", "-n", share / "bash-completion/completions" / name)
+        for name in ("zsh/site-functions/_acc-launch", "fish/vendor_completions.d/acc-launch.fish", "fish/vendor_completions.d/acc-top.fish"):
+            self.assertIn("acc-", (share / name).read_text())
 
     def test_acc_top_finds_acc_ctl_through_a_link(self):
         link = self.folder / "link"

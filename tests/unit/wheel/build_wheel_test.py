@@ -29,6 +29,11 @@ class Wheel(unittest.TestCase):
         cls.programs.mkdir()
         for name in (*build_wheel.COMMANDS, *build_wheel.WORKERS):
             shutil.copy(PROGRAM, cls.programs / name)
+        cls.pages = cls.folder / "pages"
+        for name in ("man/man1/acc-launch.1.gz", "zsh/vendor-completions/_acc-launch", "bash-completion/completions/acc-ctl"):
+            (cls.pages / name).parent.mkdir(parents=True)
+            (cls.pages / name).write_text(name)
+        (cls.pages / "bash-completion/completions/acc-top").symlink_to("acc-ctl")
         cls.version = build_wheel.project_version()
         cls.path = cls.build("first")
         cls.wheel = zipfile.ZipFile(cls.path)
@@ -36,7 +41,7 @@ class Wheel(unittest.TestCase):
 
     @classmethod
     def run_builder(cls, out, *words, **variables):
-        command = [sys.executable, ROOT / "cmake/wheel/build_wheel.py", "--programs", cls.programs, "--strip", "", "--out", cls.folder / out, *words]
+        command = [sys.executable, ROOT / "cmake/wheel/build_wheel.py", "--programs", cls.programs, "--pages", cls.pages, "--strip", "", "--out", cls.folder / out, *words]
         return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **variables})
 
     @classmethod
@@ -92,6 +97,19 @@ class Wheel(unittest.TestCase):
         install = (ROOT / "cmake/Install.cmake").read_text()
         programs = install.split("foreach(program ", 1)[1].split(")", 1)[0].split()
         self.assertEqual(sorted(programs), sorted(build_wheel.COMMANDS))
+
+    def test_pages_and_completions_lie_below_the_prefix_and_links_are_files(self):
+        share = f"acc_launch-{self.version}.data/data/share"
+        self.assertEqual({name: self.wheel.read(name).decode() for name in self.wheel.namelist() if name.startswith(share)},
+                         {f"{share}/man/man1/acc-launch.1.gz": "man/man1/acc-launch.1.gz",
+                          f"{share}/zsh/site-functions/_acc-launch": "zsh/vendor-completions/_acc-launch",
+                          f"{share}/bash-completion/completions/acc-ctl": "bash-completion/completions/acc-ctl",
+                          f"{share}/bash-completion/completions/acc-top": "bash-completion/completions/acc-ctl"})
+
+    def test_missing_pages_are_named_with_what_builds_them(self):
+        done = self.run_builder("none", "--pages", self.folder / "no")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("--target acc-pages", done.stderr)
 
     def test_missing_programs_are_named_with_what_builds_them(self):
         done = self.run_builder("none", "--programs", self.folder)
