@@ -255,8 +255,10 @@ TEST_CASE("without kernels optimizers for device memory are refused when they ar
           "[runtime][nccl][training]") {
   if (device::why_no_kernels().empty()) return;
   std::vector<float> memory(2);
+  std::vector<float> more(2);
   const TensorView view{memory.data(), DType::f32, {2}, {Device::Kind::cuda, 0}};
-  const std::vector<Parameter> parameters{{"w", view, view}};
+  const TensorView gradient{more.data(), DType::f32, {2}, {Device::Kind::cuda, 0}};
+  const std::vector<Parameter> parameters{{"w", view, gradient}};
   CHECK_THROWS_WITH((AdamW{parameters, AdamWOptions{}}),
                     Catch::StartsWith("AdamW in device memory: this library was built without"));
   CHECK_THROWS_WITH(clip_grad_norm(parameters, 1),

@@ -8,6 +8,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <barrier>
 #include <future>
 
 #include "fakes.hpp"
@@ -336,11 +337,13 @@ SCENARIO("what was done before the end stays done, what wasn't does not look wel
 SCENARIO("two groups on one device: when one breaks, so does the other", "[runtime][nccl]") {
   const Fakes fakes;
   const auto second = make_memory_store();
+  std::barrier have_both{2};  // the ranks share a process, and with it what has broken
   const auto outcomes = on_ranks(2, {}, [&](int rank, Backend& first) {
     const auto other = make_nccl_backend(second, facts_of(rank, 2, "other"), {});
     const auto data = one();
     auto call = call_of(Operation::all_reduce, data.data(), data.data(), 1, DType::i32);
     const auto handle = rank == 0 ? other->begin(call) : nullptr;
+    have_both.arrive_and_wait();
     first.lost(1 - rank, "gone");
     try {
       if (handle) handle->wait(std::nullopt);
