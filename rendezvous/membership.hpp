@@ -318,6 +318,7 @@ class Membership {
   bool restart_is_due_ = false;
   bool restart_is_asked_ = false;  ///< while a round stops: another one follows, whatever it was
   std::string restart_reason_;
+  Stop::Why stop_why_ = Stop::Why::restart;  ///< of the round that stops, if no signal stops it
   RoundFailures failures_;
   struct EndSignal {
     std::int32_t signo = 0;  ///< 0: none

@@ -236,7 +236,7 @@ void Membership::reattach(NodeIndex index, NodeRank rank, Instant now, Membershi
     if (!still_has_workers(join)) place.state = NodeState::stopped;
     if (place.state != NodeState::stopped) {
       Stop stop;
-      stop.why = end_signal_.signo != 0 ? Stop::Why::end : Stop::Why::restart;
+      stop.why = end_signal_.signo != 0 ? Stop::Why::end : stop_why_;
       stop.signo = end_signal_.signo;
       stop.grace = options_.policy->grace;
       stop.reason = restart_reason_;

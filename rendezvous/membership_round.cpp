@@ -269,6 +269,7 @@ void Membership::stop_round(Stop::Why why, std::string reason, Instant now,
   phase_ = MembershipPhase::stopping;
   phase_since_ = now;
   restart_reason_ = reason;
+  stop_why_ = why;
   phase_until_ = now + options_.policy->grace + kStopMargin;
   Stop stop;
   stop.why = why;

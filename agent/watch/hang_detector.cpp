@@ -264,7 +264,8 @@ HangDetector::Look HangDetector::look(const std::vector<heartbeat::Beat>& beats,
   }
   if (!is_used && !policy_.first_step && !result.silent.empty()) {
     result.silent.clear();
-    result.is_unused = true;
+    // Of a script of several programs the last ones may send none: that is no news.
+    result.is_unused = std::ranges::none_of(seen_, &Seen::is_successor);
   }
   if (is_used && !policy_.first_step) spare_ranks_without_heartbeats(beats, lives, result);
   if (result.silent.empty()) {

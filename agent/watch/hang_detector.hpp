@@ -70,8 +70,9 @@ class HangDetector {
     /// One outside a section has been silent for some seconds, also while it waits for other nodes.
     bool is_any_waiting = false;
     std::optional<Instant> next;  ///< when the first of the others would be silent for too long
-    /// No worker has reported anything in the time for the first step: the program may not use
-    /// heartbeats. Then none is silent, unless --first_step_timeout was given.
+    /// No worker has reported anything in this round, nor a program before it, in the time for the
+    /// first step: the program may not use heartbeats. Then none is silent, unless
+    /// --first_step_timeout was given.
     bool is_unused = false;
     /// Those that have reported nothing in that time, while others go on: the program may send
     /// heartbeats from those alone. Then these aren't silent, unless --first_step_timeout was given.

@@ -332,6 +332,17 @@ SCENARIO("a node joins an elastic job that could be larger", "[rendezvous][membe
   }
 }
 
+TEST_CASE("a round that stopped for a new node was a failed attempt after a lost connection",
+          "[rendezvous][membership]") {
+  auto options = options_for(2, 3);
+  options.policy->scale_up_now = true;
+  RunningJob job{options, 2};
+  job.comes("c");
+  REQUIRE(job.last<Stop>(job.peers[1]).why == Stop::Why::membership);
+  const PeerId again = job.returns(job.peers[1]);
+  CHECK(job.last<Stop>(again).why == Stop::Why::membership);
+}
+
 // It heard nothing at all until the next round, and did not make the job larger.
 SCENARIO("a node joins between the assignment of a round and its start",
          "[rendezvous][membership]") {

@@ -529,6 +529,16 @@ TEST_CASE("the second program of a rank was ended as hung while it started", "[a
   CHECK(look.silent[0].limit == 40s);
 }
 
+TEST_CASE("a script was told that no worker has sent a heartbeat after its last program",
+          "[agent][hang]") {
+  auto ranks = two_programs(fixed(10s));
+  ranks.beats[0] = ranks.beats[1] = claimed_by(0);  // both have ended; what follows sends none
+  CHECK(ranks.look(kStart + 21s).silent.empty());
+  const auto look = ranks.look(kStart + 21s + 10min);
+  CHECK(look.silent.empty());
+  CHECK_FALSE(look.is_unused);
+}
+
 TEST_CASE("after its start the second program of a rank is judged as the first one was",
           "[agent][hang]") {
   auto ranks = two_programs(with_first_step(40s));
