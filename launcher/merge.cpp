@@ -338,6 +338,11 @@ class Merger {
       spec().script_args = line_.script_args;
       if (const auto* other = config_ ? config_->find("script") : nullptr)
         spec().script_replaced = config_->where(*other) + ": script: " + python_text(*other);
+      const auto* left_out = config_ ? config_->find("script_args") : nullptr;
+      if (left_out != nullptr && left_out->list() != nullptr && !left_out->list()->empty())
+        spec().notes.push_back(config_->where(*left_out) +
+                               ": script_args has no effect: the command line names the script, "
+                               "and its arguments stand behind it");
       spec().set("script"_key, Value{*line_.script}, Source::flag, "");
       List words;
       for (const auto& word : line_.script_args) words.emplace_back(word);

@@ -284,6 +284,18 @@ TEST_CASE("a file can be a whole job", "[launcher][merge]") {
   CHECK(bad.complaints().find("script_args: '--lr 1' is not a list of words") != std::string::npos);
 }
 
+TEST_CASE("arguments of a file's script were left out for another script without a word",
+          "[launcher][merge]") {
+  const std::string file = "distributed_type: MULTI_CPU\nnum_processes: 2\nscript: train.py\n";
+  Trial trial{{"other.py", "--lr", "1"}, file + "script_args: [--lr, 2]\n"};
+  const auto spec = trial.merged().spec;
+  CHECK(spec.script_args == std::vector<std::string>{"--lr", "1"});
+  REQUIRE(spec.notes.size() == 1);
+  CHECK(spec.notes[0].starts_with("cfg.yaml:4: script_args has no effect"));
+  CHECK(Trial{{"other.py"}, file + "script_args: []\n"}.merged().spec.notes.empty());
+  CHECK(Trial{{"other.py"}, file}.merged().spec.notes.empty());
+}
+
 TEST_CASE("threads come from the caller, or from the cores on the CPU", "[launcher][merge]") {
   Trial cores{{"--cpu", "--num_processes=4", "s.py"}};
   CHECK(cores.merged().spec.text("num_cpu_threads_per_process"_key) == "4");
