@@ -85,6 +85,7 @@ void CoordinatorClient::on(const Frame& frame, const Assigned& assigned, Instant
   const bool is_repeated = frame.epoch == epoch_ && port_ != 0;
   if (!is_repeated) port_ = 0;
   if (frame.epoch != epoch_) told_failure_.reset();
+  if (frame.epoch.round != epoch_.round || began_round_.empty()) began_round_ = coordinator_.node;
   epoch_ = frame.epoch;
   oldest_round_ = epoch_.round;
   state_ = NodeState::assigned;

@@ -266,6 +266,9 @@ class CoordinatorClient {
   NodeState state_ = NodeState::nothing;
   NodeState joined_with_ = NodeState::nothing;  ///< as sent in the last Join
   RoundPlace place_;
+  /// The node of the coordinator that began this round: a successor has its place in the round,
+  /// too.
+  std::string began_round_;
   std::uint16_t port_ = 0;        ///< reserved for the workers' store of this round
   bool is_stop_ordered_ = false;  ///< of this round
   WorkerLease lease_;

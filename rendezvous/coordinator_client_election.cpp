@@ -87,14 +87,14 @@ ClientActions CoordinatorClient::vote_withdrawn(PeerId peer, Instant) {
   return {};
 }
 
-// A small round has a single member that is no standby: the lost coordinator's node.
+// A small round has a single member that is no standby: the node whose coordinator began it.
 std::map<NodeRank, std::string> CoordinatorClient::names_of_round() const {
   std::map<NodeRank, std::string> names;
   for (const auto& standby : standbys_.all()) names[standby.node_rank] = standby.node;
-  if (names.size() + 1 != place_.nodes || coordinator_.node.empty()) return names;
+  if (names.size() + 1 != place_.nodes || began_round_.empty()) return names;
   NodeRank missing{0};
   while (names.contains(missing)) missing = NodeRank{missing.value() + 1};
-  names[missing] = coordinator_.node;
+  names[missing] = began_round_;
   return names;
 }
 

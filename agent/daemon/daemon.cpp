@@ -96,6 +96,7 @@ class Daemon {
   Result<void> listen_to_peers();
   Result<void> listen_to_browsers();
   [[nodiscard]] std::size_t connections() const;
+  void run_loop();
   void wait_for_signal();
   void on_signal(int signo);
   asio::awaitable<void> reload();
@@ -247,8 +248,21 @@ int Daemon::run(const StartJobs& start_jobs) {
                           {"pid", ::getpid()},
                           {"version", version()}});
   release_startup_pages();
-  io_.run();
+  run_loop();
   return 0;
+}
+
+// What one handler could not do, for want of memory or threads, ends that alone: jobs go on, and
+// where this is the first process of a container they would end with it.
+void Daemon::run_loop() {
+  for (;;) {
+    try {
+      io_.run();
+      return;
+    } catch (const std::exception& error) {
+      log::error("daemon_handler_failed", {{"why", error.what()}});
+    }
+  }
 }
 
 void Daemon::wait_for_signal() {

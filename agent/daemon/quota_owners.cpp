@@ -1,15 +1,19 @@
 #include "agent/daemon/quota_owners.hpp"
 
+#include "common/log.hpp"
+
 #include <boost/asio/post.hpp>
 
+#include <exception>
 #include <utility>
 
 namespace acc::agent::daemon {
 
 namespace asio = boost::asio;
 
-QuotaOwners::QuotaOwners(asio::io_context& io, uid_t own, HasAccount has_account)
-    : io_{io}, own_{own}, has_account_{std::move(has_account)} {}
+QuotaOwners::QuotaOwners(asio::io_context& io, uid_t own, HasAccount has_account,
+                         MakePool make_pool)
+    : io_{io}, own_{own}, has_account_{std::move(has_account)}, make_pool_{std::move(make_pool)} {}
 
 QuotaOwners::~QuotaOwners() {
   if (!pool_) return;
@@ -17,18 +21,31 @@ QuotaOwners::~QuotaOwners() {
   pool_->join();
 }
 
+std::unique_ptr<asio::thread_pool> QuotaOwners::one_thread() {
+  return std::make_unique<asio::thread_pool>(1);
+}
+
+// In a container with a limit of processes a job of anybody's may have used up all of them.
+bool QuotaOwners::has_pool() {
+  try {
+    if (!pool_) pool_ = make_pool_();
+  } catch (const std::exception& error) {
+    log::error("account_not_looked_up", {{"why", error.what()}});
+  }
+  return pool_ != nullptr;
+}
+
 void QuotaOwners::find(uid_t uid, std::function<void(bool)> told) {
   if (uid == 0 || uid == own_ || with_.contains(uid)) return told(true);
   if (const auto at = without_.find(uid); at != without_.end() && clock_now() < at->second)
     return told(false);
   const bool has_room = waiting_.size() < kMostUids || waiting_.contains(uid);
-  if (!has_room || waiting_count_ >= kMostWaiting) return told(false);
+  if (!has_room || waiting_count_ >= kMostWaiting || !has_pool()) return told(false);
   auto& waiting = waiting_[uid];
   if (waiting.size() >= kMostWaitingOfOne) return told(false);
   ++waiting_count_;
   waiting.push_back(std::move(told));
   if (waiting.size() > 1) return;
-  if (!pool_) pool_ = std::make_unique<asio::thread_pool>(1);
   asio::post(*pool_, [this, uid, &io = io_, look = has_account_,
                       watch = alive_.watch()] {  // the destructor waits for it
     const bool has_account = look(uid);

@@ -24,14 +24,18 @@ class QuotaOwners {
  public:
   /// May ask a directory server, and block; called on a thread, one at a time.
   using HasAccount = std::function<bool(uid_t)>;
-  QuotaOwners(boost::asio::io_context& io, uid_t own, HasAccount has_account);
+  /// May throw where the machine has no thread left.
+  using MakePool = std::function<std::unique_ptr<boost::asio::thread_pool>()>;
+  QuotaOwners(boost::asio::io_context& io, uid_t own, HasAccount has_account,
+              MakePool make_pool = one_thread);
   /// Waits for a look-up that is under way.
   ~QuotaOwners();
   QuotaOwners(const QuotaOwners&) = delete;
   QuotaOwners& operator=(const QuotaOwners&) = delete;
 
   /// Tells whether it has an account: at once, or later on the loop. Beyond kMostUids that are
-  /// being looked up, or kMostWaiting questions about them, it is taken to have none.
+  /// being looked up, or kMostWaiting questions about them, and while no thread is to be had, it is
+  /// taken to have none.
   void find(uid_t uid, std::function<void(bool has_account)> told);
 
   static constexpr std::size_t kMostUids = 64;
@@ -39,11 +43,14 @@ class QuotaOwners {
   static constexpr std::size_t kMostWaitingOfOne = 256;  ///< as many as a user may have
 
  private:
+  static std::unique_ptr<boost::asio::thread_pool> one_thread();
+  [[nodiscard]] bool has_pool();
   void found(uid_t uid, bool has_account);
 
   boost::asio::io_context& io_;
   uid_t own_;
   HasAccount has_account_;
+  MakePool make_pool_;
   std::set<uid_t> with_;
   std::map<uid_t, Instant> without_;  ///< until
   std::map<uid_t, std::vector<std::function<void(bool)>>> waiting_;

@@ -164,9 +164,10 @@ JobRow row_of(const LaunchState& launch) {
   row.is_of_service = true;
   bool any_stopping = false;
   bool any_lives = false;
-  bool any_stopped = false;
   const auto missing = unknown_nodes(launch);
+  bool any_stopped = false;
   JobVerdict verdict;
+  JobVerdict of_others;  // but for those that were stopped
   for (const auto& [part, job, why] : launch.parts) {
     if (!job) continue;
     if (row.words.empty()) {
@@ -175,12 +176,16 @@ JobRow row_of(const LaunchState& launch) {
     }
     row.slots += job->slots;
     any_stopping = any_stopping || job->state == "stopping";
-    any_stopped = any_stopped || job->state == "stopped";
     any_lives = any_lives || !is_over(job->state);
     row.ended_ms = std::max(row.ended_ms, job->ended_ms);
+    const bool was_stopped = job->state == "stopped";
+    any_stopped = any_stopped || was_stopped;
     if (job->exit_code) verdict.add(*job->exit_code);
+    if (job->exit_code && !was_stopped) of_others.add(*job->exit_code);
   }
-  row.exit_code = verdict.code();
+  // A part that was stopped after the job's success had been cut off from the others.
+  const bool is_stopped = any_stopped && of_others.code().value_or(1) != 0;
+  row.exit_code = any_stopped && !is_stopped ? of_others.code() : verdict.code();
   if (!missing.empty()) row.reason = "not known: " + join(missing, ", ");
   const bool any_known =
       std::ranges::any_of(launch.parts, [](const auto& one) { return one.job.has_value(); });
@@ -194,7 +199,7 @@ JobRow row_of(const LaunchState& launch) {
     row.exit_code.reset();
     row.ended_ms = 0;
   } else {
-    row.state = any_stopped ? "stopped" : row.exit_code.value_or(1) == 0 ? "succeeded" : "failed";
+    row.state = is_stopped ? "stopped" : row.exit_code.value_or(1) == 0 ? "succeeded" : "failed";
   }
   return row;
 }

@@ -143,6 +143,23 @@ SCENARIO("the coordinator is in this process", "[rendezvous][member]") {
   }
 }
 
+TEST_CASE("where the successor of a coordinator died too, its node was named twice",
+          "[rendezvous][member]") {
+  ClientDesk desk = orphan('c');
+  desk.link_up();
+  desk.hears(Epoch{{2, 1}, Round{0}}, Welcome{"b", 79, kSecond * 5, kSecond * 10});
+  REQUIRE(desk.client.is_connected());
+  desk.loses_link();
+  for (const std::uint32_t rank : {3U, 4U}) {
+    Join vote = vote_of(rank);
+    vote.vote = {2, 1};
+    desk.take(desk.client.vote_received(PeerId{rank + 1}, vote, "there", desk.now));
+  }
+  const auto names = desk.only<TakeOver>().result.names;
+  CHECK(names.at(NodeRank{0}) == "a");
+  CHECK(names.at(NodeRank{1}) == "b");
+}
+
 SCENARIO("the coordinator of five nodes is lost", "[rendezvous][member]") {
   // 1.5 × dead: the turn of each standby
   constexpr Millis kSlot{7'500};

@@ -4,10 +4,32 @@
 #include <catch2/catch.hpp>
 
 #include <atomic>
+#include <cerrno>
 #include <optional>
+#include <system_error>
 
 using namespace acc;
 using namespace acc::agent::daemon;
+
+TEST_CASE("the daemon aborted at a user's connection when no thread was left", "[agent][http]") {
+  boost::asio::io_context io{1};
+  bool has_threads = false;
+  QuotaOwners owners{io, 500, [](uid_t) { return true; },
+                     [&] {
+                       if (!has_threads)
+                         throw std::system_error{EAGAIN, std::generic_category(), "thread"};
+                       return std::make_unique<boost::asio::thread_pool>(1);
+                     }};
+  std::optional<bool> told;
+  owners.find(1001, [&](bool has_account) { told = has_account; });
+  CHECK(told == false);
+  has_threads = true;  // it isn't taken for one without an account later on
+  told.reset();
+  const auto work = boost::asio::make_work_guard(io);
+  owners.find(1001, [&](bool has_account) { told = has_account; });
+  while (!told) io.run_one();
+  CHECK(told == true);
+}
 
 SCENARIO("the thousands of uids of one user have one share together", "[agent][http]") {
   GIVEN("a machine with an account for the uid 1001") {

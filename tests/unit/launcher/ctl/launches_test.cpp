@@ -47,6 +47,16 @@ TEST_CASE("a launch is one row, whose end is that of all its parts", "[ctl][laun
   CHECK((row.state == "succeeded" && row.exit_code == 0));
 }
 
+TEST_CASE("a finished job was stopped, 143, once its cut-off part was stopped", "[ctl][launches]") {
+  const auto row = row_of(
+      launch({launch_job("hosts-x.0", "succeeded", 0), launch_job("hosts-x.1", "succeeded", 0),
+              launch_job("hosts-x.2", "stopped", 143)}));
+  CHECK((row.state == "succeeded" && row.exit_code == 0));
+  const auto all = row_of(
+      launch({launch_job("hosts-x.0", "stopped", 143), launch_job("hosts-x.1", "stopped", 143)}));
+  CHECK((all.state == "stopped" && all.exit_code == 143));
+}
+
 TEST_CASE("a node that can't be asked is named and counts as running", "[ctl][launches]") {
   const auto row = row_of(launch({launch_job("hosts-x.0", "running"), std::nullopt}, "no route"));
   CHECK((row.state == "running" && row.reason == "not known: b"));
