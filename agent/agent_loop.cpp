@@ -154,6 +154,7 @@ JobWatch::Hooks AgentLoop::watch_hooks() {
   if (has_other_nodes(plan_)) {
     hooks.announce_hang = [this] { link_->announce_hang(); };
     hooks.compare = [this](const auto& mine, auto done) { link_->compare(mine, std::move(done)); };
+    hooks.tell_stalled = [this](auto on_all) { link_->tell_stalled(std::move(on_all)); };
     hooks.section_signs = {[this] { link_->count_section_signs(1, [](SectionSigns::Count) {}); },
                            [this](auto done) { link_->count_section_signs(0, std::move(done)); }};
     hooks.exchange_step = [this](auto expected, auto value, auto done) {

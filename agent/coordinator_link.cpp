@@ -38,6 +38,8 @@ CoordinatorLink::CoordinatorLink(const Parts& parts, Hooks hooks)
           {parts.io, parts.stacks,
            [this](auto request, auto answer) { job_.ask(std::move(request), std::move(answer)); },
            [this](auto answer) { job_.table(std::move(answer)); }, hooks_.on_hang}},
+      stalled_{parts.io, [this](auto request,
+                                auto answer) { job_.ask(std::move(request), std::move(answer)); }},
       lease_bound_{parts.guardian} {}
 
 void CoordinatorLink::join() {
@@ -101,14 +103,18 @@ void CoordinatorLink::heed_lease() {
 // ---- the course of a round ----
 
 void CoordinatorLink::round_started() {
-  if (parts_.terms.place()) stacks_.round_started(parts_.terms.node_rank(), parts_.terms.nodes());
+  if (!parts_.terms.place()) return;
+  stacks_.round_started(parts_.terms.node_rank(), parts_.terms.nodes());
+  stalled_.round_started(parts_.terms.node_rank(), parts_.terms.nodes());
 }
 
 // Other nodes may go on without this one's workers, or wait for them.
 void CoordinatorLink::round_ended(const std::vector<WorkerRecord>& workers) {
   evidence::NodeEvidence mine{.node = job_.node_name(), .ranks = {}, .tools = {}};
   mine.finished = finished_ranks(workers, clock_now());
-  if (mine.finished.size() < workers.size()) return stacks_.round_ended();
+  const bool is_completed = mine.finished.size() == workers.size();
+  stalled_.round_ended(is_completed);
+  if (!is_completed) return stacks_.round_ended();
   stacks_.round_completed(std::move(mine));
 }
 
@@ -121,6 +127,10 @@ void CoordinatorLink::collect_stacks(const evidence::Question& question,
 void CoordinatorLink::compare(const evidence::NodeEvidence& mine,
                               std::function<void(StackCollection::Evidence)> done) {
   stacks_.compare(mine, std::move(done));
+}
+
+void CoordinatorLink::tell_stalled(std::function<void()> on_all) {
+  on_all ? stalled_.stalled(std::move(on_all)) : stalled_.go_on();
 }
 
 void CoordinatorLink::count_section_signs(std::int64_t more,

@@ -4,6 +4,7 @@
 #include "agent/coordinated_job.hpp"
 #include "agent/lease_timer.hpp"
 #include "agent/node_stacks.hpp"
+#include "agent/stalled_nodes.hpp"
 #include "agent/watch/section_signs.hpp"
 #include "agent/watch/shared_step.hpp"
 #include "common/worker_socket.hpp"
@@ -89,6 +90,8 @@ class CoordinatorLink {
   /// As NodeStacks::compare.
   void compare(const evidence::NodeEvidence& mine,
                std::function<void(StackCollection::Evidence)> done);
+  /// As StalledNodes::stalled; nothing: the workers here go on.
+  void tell_stalled(std::function<void()> on_all);
   /// Counts them up in the store of the round, and tells their number; without an answer within a
   /// second nothing.
   void count_section_signs(std::int64_t more, std::function<void(SectionSigns::Count)> done);
@@ -112,6 +115,7 @@ class CoordinatorLink {
   Hooks hooks_;
   CoordinatedJob job_;
   NodeStacks stacks_;
+  StalledNodes stalled_;
   LeaseBoundGroups lease_bound_;
 };
 

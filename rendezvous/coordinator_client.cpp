@@ -11,7 +11,7 @@ namespace acc::rendezvous {
 CoordinatorClient::CoordinatorClient(CoordinatorClientOptions options, Instant now)
     : options_{std::move(options)},
       timings_{options_.timings},
-      coordinator_{options_.seed_endpoint, options_.serves_seed, {}, false},
+      coordinator_{options_.seed_endpoint, options_.serves_seed, {}, {}, false},
       standbys_{options_.self.node.name, timings_.heartbeat_timeout, now},
       dials_{options_.seed},
       began_{now},
@@ -85,7 +85,8 @@ void CoordinatorClient::on(const Frame& frame, const Assigned& assigned, Instant
   const bool is_repeated = frame.epoch == epoch_ && port_ != 0;
   if (!is_repeated) port_ = 0;
   if (frame.epoch != epoch_) told_failure_.reset();
-  if (frame.epoch.round != epoch_.round || began_round_.empty()) began_round_ = coordinator_.node;
+  if (frame.epoch.round != epoch_.round || coordinator_.began_round.empty())
+    coordinator_.began_round = coordinator_.node;
   epoch_ = frame.epoch;
   oldest_round_ = epoch_.round;
   state_ = NodeState::assigned;

@@ -252,6 +252,8 @@ class CoordinatorClient {
     HostPort at;       ///< the last one that welcomed us, else seed_endpoint
     bool is_here;      ///< in this process
     std::string node;  ///< the name of its node; empty: none has welcomed us
+    /// Of the one that began this round: a successor has a place of its own in the round.
+    std::string began_round;
     bool has_closed = false;  ///< the last connection to it; it didn't just fall silent
   } coordinator_;
   bool was_connected_ = false;  ///< last result of take_link_change()
@@ -266,9 +268,6 @@ class CoordinatorClient {
   NodeState state_ = NodeState::nothing;
   NodeState joined_with_ = NodeState::nothing;  ///< as sent in the last Join
   RoundPlace place_;
-  /// The node of the coordinator that began this round: a successor has its place in the round,
-  /// too.
-  std::string began_round_;
   std::uint16_t port_ = 0;        ///< reserved for the workers' store of this round
   bool is_stop_ordered_ = false;  ///< of this round
   WorkerLease lease_;

@@ -91,10 +91,10 @@ ClientActions CoordinatorClient::vote_withdrawn(PeerId peer, Instant) {
 std::map<NodeRank, std::string> CoordinatorClient::names_of_round() const {
   std::map<NodeRank, std::string> names;
   for (const auto& standby : standbys_.all()) names[standby.node_rank] = standby.node;
-  if (names.size() + 1 != place_.nodes || began_round_.empty()) return names;
+  if (names.size() + 1 != place_.nodes || coordinator_.began_round.empty()) return names;
   NodeRank missing{0};
   while (names.contains(missing)) missing = NodeRank{missing.value() + 1};
-  names[missing] = began_round_;
+  names[missing] = coordinator_.began_round;
   return names;
 }
 

@@ -64,6 +64,31 @@ std::string times_file_of(const JobPlan& plan) {
 
 }  // namespace
 
+static std::vector<bool> living(const WorkerGroup& workers) {
+  std::vector<bool> lives;
+  for (const auto& record : workers.records()) lives.push_back(record.is_living());
+  return lives;
+}
+
+static std::vector<WorkerUsage> usage_of(const WorkerGroup& workers) {
+  std::vector<WorkerUsage> all;
+  for (const auto& record : workers.records()) {
+    if (!record.is_living()) continue;
+    all.emplace_back();
+    add_usage(record.pid, all.back(), 0);
+  }
+  return all;
+}
+
+static void tell_behind(const UserMessages& messages, const StackCollection::Evidence& nodes) {
+  std::vector<evidence::FinishedRank> finished;
+  for (const auto& node : nodes)
+    finished.insert(finished.end(), node.finished.begin(), node.finished.end());
+  for (const auto& line : evidence::behind_lines(ranks_of(nodes))) messages.warning(line);
+  if (const auto words = evidence::finished_words(finished); !words.empty())
+    messages.warning(words);
+}
+
 JobWatch::JobWatch(const Parts& parts, Hooks hooks)
     : parts_{parts},
       hooks_{std::move(hooks)},
@@ -140,7 +165,7 @@ void JobWatch::resumed(Instant now) {
 void JobWatch::leave_out(Instant from, Instant to) {
   hangs_.leave_out(from, to);
   if (parts_.plan.hang.stall > Millis{0})
-    stall_.leave_out(std::chrono::duration_cast<Millis>(to - from), usage());
+    stall_.leave_out(std::chrono::duration_cast<Millis>(to - from), usage_of(parts_.workers));
   stragglers_.restart(to);
 }
 
@@ -193,7 +218,7 @@ void JobWatch::look() {
       look_for_slow_restart(beats);
       hooks_.on_look();
     }
-    if (parts_.plan.hang.is_on()) look_for_hangs(beats, living(), now);
+    if (parts_.plan.hang.is_on()) look_for_hangs(beats, living(parts_.workers), now);
     if (!is_judging_ && now >= stall_look_ + stall_.interval()) look_for_stall(now);
   }
   arm();
@@ -217,12 +242,6 @@ std::vector<Rank> JobWatch::ranks_here() const {
   std::vector<Rank> ranks;
   for (const auto& record : parts_.workers.records()) ranks.push_back(record.rank);
   return ranks;
-}
-
-std::vector<bool> JobWatch::living() const {
-  std::vector<bool> lives;
-  for (const auto& record : parts_.workers.records()) lives.push_back(record.is_living());
-  return lives;
 }
 
 void JobWatch::look_for_hangs(const std::vector<heartbeat::Beat>& beats,
@@ -303,20 +322,10 @@ void JobWatch::look_for_stragglers(const std::vector<heartbeat::Beat>& beats, In
   }
 }
 
-std::vector<WorkerUsage> JobWatch::usage() const {
-  std::vector<WorkerUsage> all;
-  for (const auto& record : parts_.workers.records()) {
-    if (!record.is_living()) continue;
-    all.emplace_back();
-    add_usage(record.pid, all.back(), 0);
-  }
-  return all;
-}
-
 void JobWatch::look_for_stall(Instant now) {
   stall_look_ = now;
   if (parts_.plan.hang.stall == Millis{0}) return;
-  const auto quiet = stall_.look(usage(), now);
+  const auto quiet = stall_.look(usage_of(parts_.workers), now);
   if (!stall_.is_told()) take_back_stall();
   if (quiet) on_stall(*quiet);
 }
@@ -361,6 +370,7 @@ void JobWatch::on_silent(const HangDetector::Look& look) {
   });
 }
 
+// On several nodes one alone may wait for another that works.
 void JobWatch::on_stall(Millis quiet) {
   std::vector<SilentRank> all;
   for (const auto& record : parts_.workers.records())
@@ -368,40 +378,48 @@ void JobWatch::on_stall(Millis quiet) {
   const std::string words = "no worker here has used the CPU, read or written anything for " +
                             describe(quiet) + " (--stall_timeout)";
   const bool restarts = parts_.plan.hang.stall_restarts;
-  parts_.messages.warning(words + ": collecting stacks");
+  const bool by_all = restarts && hooks_.tell_stalled;
+  parts_.messages.warning(words + ": collecting stacks" +
+                          (by_all ? "; the round ends when all nodes are so" : ""));
   is_judging_ = true;
   beats_then_.clear();
   // Without a restart this may be a healthy job that waits.
-  const auto purpose = restarts ? evidence::Purpose::end : evidence::Purpose::look;
+  const auto purpose = restarts && !by_all ? evidence::Purpose::end : evidence::Purpose::look;
   stacks_.collect({.question = {words, purpose}, .silent = all},
-                  [this, all, restarts](Result<evidence::Answer> answer) {
-                    if (restarts && board_ != nullptr) return conclude({all}, std::move(answer));
+                  [this, all, restarts, by_all](Result<evidence::Answer> answer) {
+                    if (restarts && !by_all && board_ != nullptr)
+                      return conclude({all}, std::move(answer));
                     if (answer) compare_stall(answer->evidence);
                     is_judging_ = false;
+                    if (by_all && board_ != nullptr)
+                      hooks_.tell_stalled([this, all, answer] { on_stall_of_all(all, answer); });
                     arm();
                   });
 }
 
+void JobWatch::on_stall_of_all(const std::vector<SilentRank>& silent,
+                               Result<evidence::Answer> answer) {
+  if (board_ == nullptr || is_judging_ || is_suspended_) return;
+  look_for_stall(clock_now());  // the last look is some time ago
+  if (!stall_.is_told()) return;
+  is_judging_ = true;
+  beats_then_.clear();
+  conclude({silent}, std::move(answer));
+}
+
 // What this node tells stays with the others: their stalls may be found some time later.
 void JobWatch::compare_stall(const evidence::NodeEvidence& mine) {
-  if (!hooks_.compare || board_ == nullptr) return tell_behind({mine});
+  if (!hooks_.compare || board_ == nullptr) return tell_behind(parts_.messages, {mine});
   do_others_know_stall_ = true;
   hooks_.compare(mine, [this, round = round_](const Evidence& all) {
-    if (board_ != nullptr && round == round_ && do_others_know_stall_) tell_behind(all);
+    if (board_ != nullptr && round == round_ && do_others_know_stall_)
+      tell_behind(parts_.messages, all);
   });
 }
 
 void JobWatch::take_back_stall() {
+  if (hooks_.tell_stalled) hooks_.tell_stalled(nullptr);
   if (std::exchange(do_others_know_stall_, false)) hooks_.compare({}, nullptr);
-}
-
-void JobWatch::tell_behind(const Evidence& nodes) const {
-  std::vector<evidence::FinishedRank> finished;
-  for (const auto& node : nodes)
-    finished.insert(finished.end(), node.finished.begin(), node.finished.end());
-  for (const auto& line : evidence::behind_lines(ranks_of(nodes))) parts_.messages.warning(line);
-  if (const auto words = evidence::finished_words(finished); !words.empty())
-    parts_.messages.warning(words);
 }
 
 std::vector<SilentRank> JobWatch::silent_of(const std::vector<SilentRank>& silent) const {
@@ -466,6 +484,7 @@ evidence::NodeEvidence JobWatch::evidence_of_page(const Suspects& suspects,
 
 void JobWatch::call_off() {
   is_judging_ = false;
+  if (hooks_.tell_stalled) hooks_.tell_stalled(nullptr);
   parts_.messages.warning("the workers go on: no restart");
   arm();
 }

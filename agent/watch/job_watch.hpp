@@ -49,6 +49,9 @@ class JobWatch {
     std::function<void(const evidence::NodeEvidence& mine, std::function<void(Evidence)>)> compare;
     /// On several nodes: tells all that ranks here are silent.
     std::function<void()> announce_hang;
+    /// On several nodes: the workers here do nothing; calls back when that is so on all nodes.
+    /// Nothing: they go on.
+    std::function<void(std::function<void()> on_all)> tell_stalled;
     /// On several nodes.
     std::optional<SectionSigns::Hooks> section_signs;
     SharedStep::Exchange exchange_step;
@@ -100,15 +103,15 @@ class JobWatch {
                       Instant now);
   void look_for_stragglers(const std::vector<heartbeat::Beat>& beats, Instant now);
   void look_for_stall(Instant now);
-  [[nodiscard]] std::vector<WorkerUsage> usage() const;
   void look_for_slow_restart(const std::vector<heartbeat::Beat>& beats);
   void on_silent(const HangDetector::Look& look);
   void on_section_signs(bool has_risen);
   void on_stall(Millis quiet);
-  /// Of a stall that is only told: those that stalled on other nodes are compared, too.
+  /// Those that stalled on other nodes are compared, too.
   void compare_stall(const evidence::NodeEvidence& mine);
   void take_back_stall();
-  void tell_behind(const Evidence& nodes) const;
+  /// With --stall_action restart: no node does anything, as far as each of them has seen.
+  void on_stall_of_all(const std::vector<SilentRank>& silent, Result<evidence::Answer> answer);
   void call_off();
   /// What was found silent, and the ranks that may be the cause besides.
   struct Suspects {
@@ -127,7 +130,6 @@ class JobWatch {
   void report_hang(Hang hang, const Evidence& nodes);
   /// Those that have given no sign of life since they were found so.
   [[nodiscard]] std::vector<SilentRank> silent_of(const std::vector<SilentRank>& found) const;
-  [[nodiscard]] std::vector<bool> living() const;
   [[nodiscard]] std::vector<Rank> ranks_here() const;
   /// Those of which no heartbeat is due yet, if they send any.
   [[nodiscard]] std::vector<std::uint32_t> starting() const;

@@ -279,6 +279,8 @@ class Steering(unittest.TestCase):
     def test_each_command_of_acc_ctl_is_accepted(self):
         seen = {}
         for page, line, command, block in documented():
+            if block is not None and "shows a mistake" in block.notes:
+                continue
             if command[0] != "acc-ctl" or "top" in command or "submit" in command and "--" not in command or any(word in {"…", "..."} for word in command):
                 continue
             seen.setdefault(tuple(command[1:]), f"{page}:{line}")

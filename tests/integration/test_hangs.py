@@ -733,6 +733,28 @@ class SeveralNodes(HangTest):
         for job in jobs:
             self.assertIsNone(job.process.poll(), job.stderr)
 
+    def test_a_job_of_which_one_node_works_was_ended_for_the_stall_of_those_that_wait_for_it(self):
+        """Rank 0 computes for four times the limit, as in an evaluation, and rank 1 waits for it; then it does so in vain."""
+        script = ("import os, time\n"
+                  "work = int(os.environ['RANK'] == '0' and os.environ['WORK'])\n"
+                  "end = time.monotonic() + work\n"
+                  "while time.monotonic() < end: pass\n"
+                  "os.open(os.environ['FIFO'], os.O_WRONLY if work else os.O_RDONLY)\n")
+        for work, code in ((8, 0), (0, HANG)):
+            folder = self.enterContext(tempfile.TemporaryDirectory(prefix="acc-stall-"))
+            os.mkfifo(folder + "/fifo")
+            write(folder + "/train.py", script)
+            flags = (f"--num_machines 2 --num_processes 2 --main_process_ip 127.0.0.1 --main_process_port {free_port()} --stall_timeout 2 "
+                     "--stall_action restart --grace 1 --dead_after 20 --lease 40 --report report.json --no_python")
+            token = own_token("stall")
+            jobs = [self.job(f"{flags} --machine_rank {rank} --node_name n{rank}", "", program=[shutil.which("python3"), folder + "/train.py"],
+                             token=token, env={"FIFO": folder + "/fifo", "WORK": str(work)}) for rank in range(2)]
+            with self.subTest(code):
+                self.assertEqual([job.wait(90) for job in jobs], [code, code], [job.stderr for job in jobs])
+                self.assertIn("collecting stacks; the round ends when all nodes are so", jobs[1].stderr)
+            if code:
+                self.assertRegex(self.report(jobs[0])["first_failure"]["cause"], "^hung: no worker used the CPU")
+
     def named_by_both(self, words):
         port = free_port()
         flags = (f"--num_machines 2 --num_processes 4 --main_process_ip 127.0.0.1 --main_process_port {port} --hang_timeout 4 "
