@@ -215,7 +215,8 @@ class Builder {
       if (!is_of_mode || environment_.contains(name)) out_.variables.erase(std::string{name});
     };
     for (const auto& row : key_rows()) {
-      if (has_accelerates_variable(row)) leave(row.variable, row.group, spec_.is_given(key_of(row)));
+      if (has_accelerates_variable(row))
+        leave(row.variable, row.group, spec_.is_given(key_of(row)));
     }
     leave("ACCELERATE_USE_CPU", Group::processes,
           spec_.is_given("cpu"_key) || spec_.is_given("use_cpu"_key));

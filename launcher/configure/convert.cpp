@@ -90,6 +90,7 @@ Result<LineContext> context_of(const Command& command) {
   if (!facts) return facts.error();
   const auto environment = launcher::read_environment();
   LineContext context;
+  context.environment = environment;
   context.gpus = (*facts)->gpus();
   context.cores = std::max(1U, (*facts)->physical_cores());
   context.read_file = read_regular_file;

@@ -73,8 +73,9 @@ TEST_CASE("a torchrun line compiled with static shapes, as acc-launch set DYNAMO
         "ACCELERATE_DYNAMO_USE_DYNAMIC ACCELERATE_MIXED_PRECISION ");
 }
 
-TEST_CASE("a torchrun line with --use_fsdp overrode the caller's FSDP_VERSION by Accelerate's default",
-          "[launcher][mode]") {
+TEST_CASE(
+    "a torchrun line with --use_fsdp overrode the caller's FSDP_VERSION by Accelerate's default",
+    "[launcher][mode]") {
   const Environment caller{{"FSDP_VERSION", "2"}, {"FSDP_USE_ORIG_PARAMS", "false"}};
   const auto env_of = [&](const std::string& counts) {
     return Trial{{counts, "--use_fsdp", "--fsdp_use_orig_params=true", "s.py"}, "", caller}

@@ -88,6 +88,69 @@ TEST_CASE("a range of machines stays torchrun's words", "[configure][foreign]") 
   CHECK(at(line, "num_machines") == "(none)");
 }
 
+TEST_CASE("the file of a torchrun line gave workers 15 s to save where the line gives 30",
+          "[configure][foreign]") {
+  CHECK(at(read("torchrun --nproc_per_node 2 t.py"), "grace") == "30");
+  CHECK(at(read("acc-launch --nproc_per_node 2 t.py"), "grace") == "30");
+  CHECK(at(read("torchrun --nproc_per_node 2 --grace 7 t.py"), "grace") == "7");
+  CHECK(at(read("TORCH_ELASTIC_SHUTDOWN_TIMEOUT=90 torchrun --nproc_per_node 2 t.py"), "grace") ==
+        "90");
+  // With torchrun's words in the file acc-launch knows, and accelerate had 15 s.
+  CHECK(at(read("torchrun --nproc_per_node gpu t.py"), "grace") == "(none)");
+  CHECK(at(read("accelerate launch --num_processes 2 t.py"), "grace") == "(none)");
+}
+
+TEST_CASE("the file of a torchrun line trained in fp32 where the caller's environment says bf16",
+          "[configure][foreign]") {
+  const std::string caller =
+      "ACCELERATE_MIXED_PRECISION=bf16 ACCELERATE_DYNAMO_BACKEND=INDUCTOR "
+      "ACCELERATE_DYNAMO_USE_DYNAMIC=1 ";
+  const auto line = read(caller + "torchrun --nproc_per_node 2 t.py");
+  CHECK(at(line, "mixed_precision") == "bf16");
+  const auto* section = value_of(line.map, "dynamo_config");
+  REQUIRE(section != nullptr);
+  CHECK(python_text(*section) == "{'dynamo_backend': 'INDUCTOR', 'dynamo_use_dynamic': True}");
+  CHECK(has_note(line, "mixed_precision to the environment: bf16 by ACCELERATE_MIXED_PRECISION"));
+  CHECK(at(read(caller + "torchrun --nproc_per_node 2 --mixed_precision fp16 t.py"),
+           "mixed_precision") == "fp16");
+  // accelerate overrides what the caller exports.
+  CHECK(at(read(caller + "accelerate launch --num_processes 2 t.py"), "mixed_precision") == "no");
+  const auto wrong = read("ACCELERATE_MIXED_PRECISION=bf17 torchrun --nproc_per_node 2 t.py");
+  CHECK(at(wrong, "mixed_precision") == "no");
+  CHECK(has_note(wrong, "left out: ACCELERATE_MIXED_PRECISION: 'bf17' is not one of no, fp16"));
+  const auto fp8 = read(
+      "ACCELERATE_MIXED_PRECISION=fp8 ACCELERATE_FP8_BACKEND=TE torchrun --nproc_per_node 2 t.py");
+  CHECK(python_text(*value_of(fp8.map, "fp8_config")) == "{'fp8_backend': 'TE'}");
+}
+
+TEST_CASE("the file of torchrun --nproc_per_node cpu told workers ACCELERATE_USE_CPU=True",
+          "[configure][foreign]") {
+  const auto line = read("torchrun --nproc_per_node cpu t.py");
+  CHECK(at(line, "distributed_type") == "MULTI_CPU");
+  CHECK(at(line, "use_cpu") == "(none)");
+  CHECK(at(line, "mixed_precision") == "(none)");
+  CHECK(at(read("torchrun --nproc_per_node cpu --cpu t.py"), "use_cpu") == "True");
+}
+
+TEST_CASE("the file of a torchrun line took the rendezvous for the port of the workers' store",
+          "[configure][foreign]") {
+  const auto alone =
+      read("torchrun --nproc_per_node 2 --rdzv_backend c10d --rdzv_endpoint localhost:29400 t.py");
+  CHECK(at(alone, "rdzv_endpoint") == "localhost:29400");
+  CHECK(at(alone, "main_process_port") == "(none)");
+  const auto both = read(
+      "torchrun --nnodes 2 --nproc_per_node 2 --rdzv_backend c10d --rdzv_endpoint n0:29400 "
+      "--master_port 29555 t.py");
+  CHECK(at(both, "rdzv_endpoint") == "n0:29400");
+  CHECK(at(both, "main_process_port") == "29555");
+}
+
+TEST_CASE("PET_NPROC_PER_NODE was forgotten when a torchrun line was converted",
+          "[configure][foreign]") {
+  CHECK(at(read("PET_NPROC_PER_NODE=3 torchrun --standalone t.py"), "num_processes") == "3");
+  CHECK(at(read("PET_NPROC_PER_NODE=3 torchrun --nproc_per_node 2 t.py"), "num_processes") == "2");
+}
+
 TEST_CASE("accelerate launch: a flag beats the file that the line names", "[configure][foreign]") {
   const Map base{{"distributed_type", Value{"FSDP"}}, {"num_processes", Value{std::int64_t{2}}}};
   const auto line = read("accelerate launch --config_file f.yaml --num_processes 4 t.py", 0, base);
