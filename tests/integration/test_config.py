@@ -480,6 +480,13 @@ class Reading(Folder):
         self.assertIn("num_processes: 3\n", done.stdout)
         self.assertIn("default_config.yaml", done.stderr)
 
+    def test_a_line_whose_file_has_keys_of_old_versions_was_refused(self):
+        write(self.at("old.yaml"), "distributed_type: MULTI_GPU\nfp16: true\ndynamo_backend: INDUCTOR\nnum_processes: 2\n")
+        done = self.run_config("convert", "--", "accelerate", "launch", "--config_file", "old.yaml", "t.py")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for line in ("mixed_precision: fp16\n", "dynamo_config:\n  dynamo_backend: INDUCTOR\n"):
+            self.assertIn(line, done.stdout)
+
     def test_a_file_for_fsdp_1_is_converted_and_kept_unless_overwritten(self):
         old = "distributed_type: FSDP\nfsdp_config:\n  fsdp_sharding_strategy: FULL_SHARD\n  fsdp_use_orig_params: true\n"
         write(self.at("a.yaml"), old)
