@@ -35,6 +35,7 @@ struct Start {
   std::string program;    ///< the first word behind the variables
   std::size_t first = 0;  ///< word behind the launcher's name
   std::vector<std::string> variables{};
+  std::vector<std::string> options{};  ///< of the interpreter that runs the launcher
 };
 
 Launcher launcher_of(std::string_view name) {
@@ -61,10 +62,11 @@ Start start_at(std::span<const std::string> words, std::size_t at) {
   Start start{.name = base_name(words[at]), .program = words[at], .first = at + 1};
   auto& next = start.first;
   if (is_python(words[at])) {
-    while (next < words.size() && words[next] == "-u") ++next;
-    if (next + 1 >= words.size() || words[next] != "-m") return start;
-    start.name = words[next + 1];
-    next += 2;
+    auto call = read_module_call(words, next);
+    if (call.module.empty()) return start;
+    start.name = std::move(call.module);
+    start.options = std::move(call.options);
+    next = call.next;
   }
   start.launcher = launcher_of(start.name);
   if (start.name == "accelerate" && next < words.size() && words[next] == "launch") {
@@ -214,6 +216,9 @@ Result<ForeignLine> read_foreign_line(std::span<const std::string> words, LineCo
         "--num_gpus and --num_nodes");
   keep_interpreter(line, start, context);
   note_local_rank(line, start, rest);
+  if (!start.options.empty())
+    line.notes.push_back("left out: " + printable(join(start.options, " ")) +
+                         ": for the Python of the launcher; workers don't get it");
   put_defaults(line);
   if (const auto complaints = refusals_of(line); !complaints.empty()) return joined(complaints);
   note_own_keys(line);

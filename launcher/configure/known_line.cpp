@@ -186,11 +186,30 @@ class KnownFlags {
           "the line leaves num_processes to the launcher: " + std::to_string(count) + by);
     };
     if (!context_.base_path.empty()) return put_count(1, ", the default of a file of type NO");
-    if (is_given("cpu"_key)) return put_count(1, " with --cpu");
+    if (is_given("cpu"_key)) {
+      keep_threads();
+      return put_count(1, " with --cpu");
+    }
     const auto ids = word("gpu_ids"_key);
     if (!ids.empty() && ids != "all")
       return put_count(std::ssize(split(ids, ',')), " by --gpu_ids");
     put_count(std::max(context_.gpus, 1U), " by the devices of this machine");
+  }
+
+  /// By the devices there are N processes, of which --cpu starts one with its share of the cores;
+  /// none: a single thread. A file that counts one process gives it all cores.
+  void keep_threads() {
+    if (is_given("num_cpu_threads_per_process"_key) ||
+        context_.environment.contains("OMP_NUM_THREADS"))
+      return;
+    const auto share = context_.gpus == 0 ? 1U : context_.cores / context_.gpus;
+    const auto threads = std::max(1U, share);
+    if (threads == context_.cores) return;
+    const auto& row = launcher::row_of("num_cpu_threads_per_process"_key);
+    keep_flag(row, std::to_string(threads));
+    done_.notes.push_back("the line gives its process OMP_NUM_THREADS=" + std::to_string(threads) +
+                          ", and the file by itself " + std::to_string(context_.cores) +
+                          ": the printed command has a flag for it");
   }
 
   void take_type() {

@@ -364,6 +364,44 @@ TEST_CASE("options of the interpreter keep it as mpirun's program", "[configure]
   CHECK(start("torchrun --no-python python t.py") == "python t.py");
 }
 
+TEST_CASE("tags of mpirun's lines were forgotten without a word", "[configure][foreign]") {
+  for (const auto* flag : {"--tag-output", "-tag-output", "-l", "-prepend-rank"}) {
+    const auto line = read(std::string{"mpirun -np 2 "} + flag + " ./here");
+    CHECK(at(line, "tee") == "3");
+    CHECK(has_note(line, std::string{flag} + ": tee: 3"));
+  }
+  CHECK(at(read("mpirun -np 2 ./here"), "tee") == "(none)");
+}
+
+TEST_CASE("accelerate launch --cpu: its one process has one thread, not all cores",
+          "[configure][foreign]") {
+  CHECK(start("accelerate launch --cpu t.py") == "--num_cpu_threads_per_process 1 t.py");
+  CHECK(start("accelerate launch --cpu --num_processes 1 t.py") == "t.py");
+  CHECK(start("accelerate launch --cpu --num_cpu_threads_per_process 4 t.py") == "t.py");
+  CHECK(start("OMP_NUM_THREADS=3 accelerate launch --cpu t.py") == "OMP_NUM_THREADS=3 t.py");
+  // By the devices it is N processes, of which one is started, with its share of the six cores.
+  CHECK(read("accelerate launch --cpu t.py", 2).flags ==
+        std::vector<std::string>{"--num_cpu_threads_per_process", "3"});
+  CHECK(read("accelerate launch --cpu t.py", 1).flags.empty());
+}
+
+TEST_CASE("options of the launcher's interpreter made the line an unknown one",
+          "[configure][foreign]") {
+  for (const auto* options : {"-W ignore -X dev -m ", "-Wignore -Xdev -m ", "-uBW ignore -m ",
+                              "--check-hash-based-pycs never -Om "}) {
+    const auto line =
+        read(std::string{"python "} + options + "torch.distributed.run --nproc_per_node 2 t.py");
+    CHECK(at(line, "num_processes") == "2");
+    CHECK(line.command == std::vector<std::string>{"t.py"});
+    CHECK(has_note(line, "left out: -"));
+  }
+  CHECK(has_note(read("python -W ignore -m accelerate.commands.launch t.py"),
+                 "left out: -W ignore: for the Python of the launcher; workers don't get it"));
+  for (const auto* other : {"python -c 1 -m torch.distributed.run t.py",
+                            "python -W -m torch.distributed.run t.py", "python -W ignore -m"})
+    CHECK_THAT(refusal(other), Catch::Contains("expected a command line of"));
+}
+
 TEST_CASE("an interpreter that the line names runs the script", "[configure][foreign]") {
   CHECK(start("/usr/bin/python3 -m torch.distributed.run t.py") ==
         "PYTHON_EXEC=/usr/bin/python3 t.py");
