@@ -34,7 +34,9 @@ static constexpr Deviation kDeviations[] = {
      "more each",
      "a job that can't start should say so, and one that can should have the size asked for"},
     {"--redirects, --standalone, --nproc-per-node, --rdzv-id … are unknown to accelerate",
-     "torchrun's flags are accepted", "a torchrun line works with only the program's name changed"},
+     "torchrun's flags are accepted. With --nproc_per_node or --nnodes the variables of Accelerate "
+     "are set only for flags and keys that are given",
+     "a torchrun line works with only the program's name changed"},
     {"SageMaker and TPU jobs are started", "refused with a message",
      "they need Python libraries of their clouds"},
     {"with --rdzv_backend=c10d and --same_network the machines look for each other on localhost",

@@ -57,6 +57,13 @@ std::vector<long> version_parts(std::string_view version) {
   return parts;
 }
 
+/// By which Accelerate's library learns a key's value.
+bool has_accelerates_variable(const KeyRow& row) {
+  constexpr Group kGroups[] = {Group::precision, Group::fsdp, Group::deepspeed,
+                               Group::megatron,  Group::fp8,  Group::parallelism};
+  return !row.variable.empty() && std::ranges::find(kGroups, row.group) != std::end(kGroups);
+}
+
 class Builder {
  public:
   Builder(const JobSpec& spec, HostFacts& facts, const Environment& environment)
@@ -86,7 +93,7 @@ class Builder {
       }
       if (spec_.flag("use_parallelism_config"_key)) parallelism();
     }
-    if (counts_as_torchrun(spec_)) leave_callers();
+    if (counts_as_torchrun(spec_)) leave_defaults_out();
     return std::move(out_);
   }
 
@@ -197,17 +204,22 @@ class Builder {
     variable("ACCELERATE_DYNAMO_BACKEND", to_upper(word));
   }
 
-  /// Accelerate overrides them by its defaults. torchrun knows none of them, so that a script under
-  /// it is configured by the caller's environment.
-  void leave_callers() {
-    const auto leave = [&](std::string_view name, bool is_given) {
-      if (!is_given && environment_.contains(name)) out_.variables.erase(std::string{name});
+  /// torchrun sets none of these: a script under it is configured by what its caller exports, and
+  /// torch.compile, for one, takes a variable that is False for another wish than one that is
+  /// unset. So a default of the original is written only with the mode that was asked for, and
+  /// never over the caller's value.
+  void leave_defaults_out() {
+    const auto leave = [&](std::string_view name, Group group, bool is_given) {
+      if (is_given) return;
+      const bool is_of_mode = group != Group::precision && group != Group::processes;
+      if (!is_of_mode || environment_.contains(name)) out_.variables.erase(std::string{name});
     };
-    leave("ACCELERATE_MIXED_PRECISION", spec_.is_given("mixed_precision"_key));
-    leave("ACCELERATE_DYNAMO_BACKEND", spec_.is_given("dynamo_backend"_key));
-    leave("ACCELERATE_USE_CPU", spec_.is_given("cpu"_key) || spec_.is_given("use_cpu"_key));
-    for (const auto& row : key_rows())
-      if (row.place == Place::dynamo_config) leave(row.variable, spec_.is_given(key_of(row)));
+    for (const auto& row : key_rows()) {
+      if (has_accelerates_variable(row))
+        leave(row.variable, row.group, spec_.is_given(key_of(row)));
+    }
+    leave("ACCELERATE_USE_CPU", Group::processes,
+          spec_.is_given("cpu"_key) || spec_.is_given("use_cpu"_key));
   }
 
   void single() {

@@ -159,6 +159,22 @@ std::optional<Error> check_type(const launcher::Config& old, std::span<const std
                join(names, ", ") + (type->is_bool() ? ": write 'NO' in quotes" : ""));
 }
 
+/// `no` without quotes, which is false in YAML. Of mixed_precision the original, too, writes what
+/// was meant.
+void quote_no(Map& keys) {
+  const auto mend = [](Map& map, std::string_view key, const char* word) {
+    const auto found = std::ranges::find(map, key, &Entry::key);
+    if (found != map.end() && found->value.is_bool() && !truthy(found->value))
+      found->value = Value{word};
+  };
+  mend(keys, "mixed_precision", "no");
+  const auto section = std::ranges::find(keys, "dynamo_config", &Entry::key);
+  auto* dynamo = section == keys.end() ? nullptr : std::get_if<Map>(&section->value.data);
+  if (dynamo == nullptr) return;
+  mend(*dynamo, "dynamo_backend", "NO");
+  mend(*dynamo, "backend", "NO");
+}
+
 Result<Map> updated_cloud_config(const launcher::Config& old) {
   const std::array<std::string, 3> types{"NO", "DATA_PARALLEL", "MODEL_PARALLEL"};
   if (auto error = check_type(old, types)) return std::move(*error);
@@ -252,10 +268,7 @@ Result<Map> updated_config(const launcher::Config& old) {
   if (auto error = check_type(old, types)) return std::move(*error);
   auto keys = old.keys;
   std::erase_if(keys, [](const Entry& entry) { return launcher::was_removed(entry.key); });
-  // `no` without quotes, which is false in YAML: the original, too, writes what was meant.
-  const auto precision = std::ranges::find(keys, "mixed_precision", &Entry::key);
-  if (precision != keys.end() && precision->value.is_bool() && !truthy(precision->value))
-    precision->value = Value{"no"};
+  quote_no(keys);
   auto defaults = class_defaults();
   if (python_text(*old.find("distributed_type")) == "NO")
     put(defaults, "num_processes", Value{std::int64_t{1}});

@@ -90,6 +90,7 @@ Result<LineContext> context_of(const Command& command) {
   if (!facts) return facts.error();
   const auto environment = launcher::read_environment();
   LineContext context;
+  context.environment = environment;
   context.gpus = (*facts)->gpus();
   context.cores = std::max(1U, (*facts)->physical_cores());
   context.read_file = read_regular_file;
@@ -100,9 +101,9 @@ Result<LineContext> context_of(const Command& command) {
   context.base_path = launcher::expand_home(
       config_file_in(command.words, file_exists(standard) ? standard : std::string{}), environment);
   if (context.base_path.empty()) return context;
-  auto map = read_map(context.base_path);
-  if (!map) return map.error();
-  context.base = std::move(*map);
+  auto config = launcher::load_config(context.base_path);
+  if (!config) return config.error();
+  context.base = std::move(config->keys);
   return context;
 }
 

@@ -8,6 +8,7 @@
 #include "launcher/configure/known_line.hpp"
 #include "launcher/configure/mpirun_line.hpp"
 #include "launcher/configure/refusals.hpp"
+#include "launcher/configure/torchrun_settings.hpp"
 #include "launcher/configure/unexpanded.hpp"
 #include "launcher/host_probes.hpp"
 #include "launcher/key_table.hpp"
@@ -34,6 +35,7 @@ struct Start {
   std::string program;    ///< the first word behind the variables
   std::size_t first = 0;  ///< word behind the launcher's name
   std::vector<std::string> variables{};
+  std::vector<std::string> options{};  ///< of the interpreter that runs the launcher
 };
 
 Launcher launcher_of(std::string_view name) {
@@ -60,10 +62,11 @@ Start start_at(std::span<const std::string> words, std::size_t at) {
   Start start{.name = base_name(words[at]), .program = words[at], .first = at + 1};
   auto& next = start.first;
   if (is_python(words[at])) {
-    while (next < words.size() && words[next] == "-u") ++next;
-    if (next + 1 >= words.size() || words[next] != "-m") return start;
-    start.name = words[next + 1];
-    next += 2;
+    auto call = read_module_call(words, next);
+    if (call.module.empty()) return start;
+    start.name = std::move(call.module);
+    start.options = std::move(call.options);
+    next = call.next;
   }
   start.launcher = launcher_of(start.name);
   if (start.name == "accelerate" && next < words.size() && words[next] == "launch") {
@@ -140,13 +143,17 @@ void note_local_rank(ForeignLine& line, const Start& start, std::span<const std:
       "doesn't: read LOCAL_RANK there");
 }
 
-void put_defaults(launcher::Map& map) {
+/// What `accelerate config` always writes. A file that counts as torchrun does says nothing of
+/// precision and devices either, unless the line did: acc-launch then leaves them to the caller.
+void put_defaults(ForeignLine& line) {
+  const bool is_torchruns = counts_as_torchrun(line);
   for (const auto& [key, value] : launcher::Map{{"compute_environment", Value{"LOCAL_MACHINE"}},
                                                 {"mixed_precision", Value{"no"}},
                                                 {"num_machines", Value{std::int64_t{1}}},
                                                 {"use_cpu", Value{false}}}) {
-    const bool has_nodes = key == "num_machines" && value_of(map, "nnodes") != nullptr;
-    if (value_of(map, key) == nullptr && !has_nodes) put(map, key, value);
+    const bool has_nodes = key == "num_machines" && value_of(line.map, "nnodes") != nullptr;
+    const bool is_open = is_torchruns && (key == "mixed_precision" || key == "use_cpu");
+    if (value_of(line.map, key) == nullptr && !has_nodes && !is_open) put(line.map, key, value);
   }
 }
 
@@ -193,6 +200,10 @@ Result<ForeignLine> read_foreign_line(std::span<const std::string> words, LineCo
                             return one.starts_with(kVisible);
                           }) > 0;
   context.gpus = gpus_of(start, context.gpus);
+  for (const auto& variable : start.variables) {
+    const auto equals = variable.find('=');
+    context.environment[variable.substr(0, equals)] = variable.substr(equals + 1);
+  }
   auto read = start.launcher == Launcher::mpirun ? read_mpirun(rest, context)
               : start.launcher == Launcher::deepspeed
                   ? read_deepspeed(rest, context)
@@ -205,7 +216,10 @@ Result<ForeignLine> read_foreign_line(std::span<const std::string> words, LineCo
         "--num_gpus and --num_nodes");
   keep_interpreter(line, start, context);
   note_local_rank(line, start, rest);
-  put_defaults(line.map);
+  if (!start.options.empty())
+    line.notes.push_back("left out: " + printable(join(start.options, " ")) +
+                         ": for the Python of the launcher; workers don't get it");
+  put_defaults(line);
   if (const auto complaints = refusals_of(line); !complaints.empty()) return joined(complaints);
   note_own_keys(line);
   if (line.command.empty() && value_of(line.map, "script") == nullptr)

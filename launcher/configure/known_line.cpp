@@ -4,6 +4,7 @@
 #include "launcher/cli.hpp"
 #include "launcher/configure/config_map.hpp"
 #include "launcher/configure/refusals.hpp"
+#include "launcher/configure/torchrun_settings.hpp"
 #include "launcher/configure/unexpanded.hpp"
 #include "launcher/host_list.hpp"
 #include "launcher/hosts_flags.hpp"
@@ -56,6 +57,7 @@ class KnownFlags {
     take_type();
     take_one_device();
     take_endpoint();
+    if (is_counted_per_machine_) put_torchrun_settings(done_, context_.environment);
     if (line_.script) done_.command.push_back(*line_.script);
     for (const auto& word : line_.script_args) done_.command.push_back(word);
     if (!complaints_.empty()) return joined(complaints_);
@@ -98,10 +100,11 @@ class KnownFlags {
   /// torchrun counts per machine, a config file over all. What isn't a plain number can be said
   /// with torchrun's words only, which acc-launch takes as keys.
   void take_counts() {
-    if (is_on_hosts_) return take_counts_of_hosts();
     const bool is_counted = is_given("nproc_per_node"_key) || is_given("nnodes"_key);
-    if (!is_torchrun_ && !is_counted) return drop_counts_per_machine();
-    const auto workers = count_in({"nproc_per_node"});
+    is_counted_per_machine_ = is_torchrun_ || is_counted;
+    if (is_on_hosts_) return take_counts_of_hosts();
+    if (!is_counted_per_machine_) return drop_counts_per_machine();
+    const auto workers = workers_per_machine();
     const auto nodes = count_in({"nnodes", "num_machines"});
     drop({"num_processes", "nproc_per_node", "num_machines", "nnodes"});
     const auto workers_count = parse_number<std::int64_t>(workers);
@@ -127,6 +130,16 @@ class KnownFlags {
       if (const auto* value = value_of(done_.map, key); value != nullptr)
         return python_text(*value);
     return "1";
+  }
+
+  /// The caller's environment may say it for a line that says nothing of counts.
+  [[nodiscard]] std::string workers_per_machine() const {
+    const std::string in_environment{
+        launcher::variable(context_.environment, "PET_NPROC_PER_NODE")};
+    const bool is_left = is_torchrun_ && !is_given("nproc_per_node"_key) &&
+                         !is_given("nnodes"_key) &&
+                         value_of(done_.map, "nproc_per_node") == nullptr;
+    return is_left && !in_environment.empty() ? in_environment : count_in({"nproc_per_node"});
   }
 
   void drop(std::initializer_list<std::string_view> keys) {
@@ -173,11 +186,30 @@ class KnownFlags {
           "the line leaves num_processes to the launcher: " + std::to_string(count) + by);
     };
     if (!context_.base_path.empty()) return put_count(1, ", the default of a file of type NO");
-    if (is_given("cpu"_key)) return put_count(1, " with --cpu");
+    if (is_given("cpu"_key)) {
+      keep_threads();
+      return put_count(1, " with --cpu");
+    }
     const auto ids = word("gpu_ids"_key);
     if (!ids.empty() && ids != "all")
       return put_count(std::ssize(split(ids, ',')), " by --gpu_ids");
     put_count(std::max(context_.gpus, 1U), " by the devices of this machine");
+  }
+
+  /// By the devices there are N processes, of which --cpu starts one with its share of the cores;
+  /// none: a single thread. A file that counts one process gives it all cores.
+  void keep_threads() {
+    if (is_given("num_cpu_threads_per_process"_key) ||
+        context_.environment.contains("OMP_NUM_THREADS"))
+      return;
+    const auto share = context_.gpus == 0 ? 1U : context_.cores / context_.gpus;
+    const auto threads = std::max(1U, share);
+    if (threads == context_.cores) return;
+    const auto& row = launcher::row_of("num_cpu_threads_per_process"_key);
+    keep_flag(row, std::to_string(threads));
+    done_.notes.push_back("the line gives its process OMP_NUM_THREADS=" + std::to_string(threads) +
+                          ", and the file by itself " + std::to_string(context_.cores) +
+                          ": the printed command has a flag for it");
   }
 
   void take_type() {
@@ -185,10 +217,9 @@ class KnownFlags {
                                                       {"use_fsdp"_key, "FSDP"},
                                                       {"use_megatron_lm"_key, "MEGATRON_LM"},
                                                       {"multi_gpu"_key, "MULTI_GPU"}};
-    if (is_given("cpu"_key) || word("nproc_per_node"_key) == "cpu") {
-      put(done_.map, "use_cpu", Value{true});
+    if (is_given("cpu"_key)) put(done_.map, "use_cpu", Value{true});
+    if (is_given("cpu"_key) || word("nproc_per_node"_key) == "cpu")
       return put(done_.map, "distributed_type", Value{is_single() ? "NO" : "MULTI_CPU"});
-    }
     for (const auto& [flag, type] : kTypes)
       if (is_given(flag)) return put(done_.map, "distributed_type", Value{type});
     if (value_of(done_.map, "distributed_type") != nullptr) return;
@@ -228,7 +259,10 @@ class KnownFlags {
     const bool is_one =
         endpoint.find(',') == std::string::npos && endpoint.find(']') == std::string::npos;
     const bool is_of_machines = word("rdzv_backend"_key).find("etcd") == std::string::npos;
-    if (!port || !is_one || !is_of_machines)
+    // Beside an endpoint they are of the workers' store, as is the port of a single machine.
+    const bool has_store = is_given("main_process_ip"_key) || is_given("main_process_port"_key) ||
+                           count_in({"nnodes", "num_machines"}) == "1";
+    if (!port || !is_one || !is_of_machines || has_store)
       return put(done_.map, "rdzv_endpoint", Value{endpoint});
     put(done_.map, "main_process_ip", Value{endpoint.substr(0, colon)});
     put(done_.map, "main_process_port", Value{*port});
@@ -237,6 +271,7 @@ class KnownFlags {
   const CommandLine& line_;
   bool is_torchrun_;
   bool is_on_hosts_;
+  bool is_counted_per_machine_ = false;
   const LineContext& context_;
   ForeignLine done_;
   Complaints complaints_;

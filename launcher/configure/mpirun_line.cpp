@@ -32,6 +32,7 @@ class MpirunLine {
     if (read_.complaints.empty() && !has_hosts(line_)) take_counts_here();
     take_variables();
     take_standard_input();
+    take_tags();
     take_program();
     take_type();
     if (!read_.complaints.empty()) return joined(read_.complaints);
@@ -173,6 +174,14 @@ class MpirunLine {
     if (rank && *rank >= 0 && !has_hosts(line_)) return put(line_.map, "stdin", Value{*rank});
     line_.notes.push_back("left out: " + flag->name + " " + printable(flag->value, 60) +
                           ": one worker of this machine can have it: --stdin RANK");
+  }
+
+  void take_tags() {
+    const auto* flag = last_of(read_, "@tags");
+    if (flag == nullptr) return;
+    put(line_.map, "tee", Value{"3"});
+    line_.notes.push_back(flag->name +
+                          ": tee: 3, which also writes a file for each worker (log_dir: where)");
   }
 
   /// Whatever it is, mpirun executes it; a name without a slash is one on PATH, else in this

@@ -41,7 +41,7 @@ constexpr OtherFlag kMpirun[] = {
     {"-timeout --timeout", 1, "",
      "acc-launch has no limit of a job's time: timeout N acc-launch …"},
     {"-stdin --stdin", 1, "@stdin", ""},
-    {"-tag-output --tag-output -l -prepend-rank", 0, "skip", ""},
+    {"-tag-output --tag-output -l -prepend-rank", 0, "@tags", ""},
 };
 
 constexpr OtherFlag kDeepspeed[] = {

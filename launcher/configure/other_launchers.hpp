@@ -1,6 +1,7 @@
 #pragma once
 
 #include "common/error.hpp"
+#include "launcher/config.hpp"
 #include "launcher/value.hpp"
 
 #include <cstdint>
@@ -34,6 +35,8 @@ struct LineContext {
   std::string base_path{};  ///< empty: it reads none
   std::uint32_t gpus = 0;   ///< devices here, where the line leaves their number to the launcher
   std::uint32_t cores = 1;  ///< here, where it leaves the number of workers to mpirun
+  /// The caller's variables, with those in front of the line.
+  launcher::Environment environment{};
   std::function<Result<std::string>(const std::string& path)> read_file;
   /// Whether a name leads to a program by PATH, or a path to one that may be executed.
   std::function<bool(const std::string& name)> is_program;

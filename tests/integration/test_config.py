@@ -1,5 +1,5 @@
 """acc-config as its users meet it: at a terminal, in a pipe, with files that can't be written or read."""
-import contextlib, fcntl, json, os, re, resource, select, shlex, shutil, signal, struct, subprocess, tempfile, termios, time, unittest
+import contextlib, fcntl, itertools, json, os, re, resource, select, shlex, shutil, signal, struct, subprocess, tempfile, termios, time, unittest, unittest.mock
 
 from harness import ACC, BIN, NOBODY, PATIENCE, PROGRAMS, SLACK, is_root, main, read, until, write
 
@@ -380,6 +380,69 @@ class Reading(Folder):
                 said = self.convert_and_start(*line.split(), "/bin/sh", "-c", "echo rank $RANK")
                 self.assertEqual(sorted(word for word in said.split("\n") if "rank" in word)[-1][-6:], "rank 1")
 
+    def plan_of(self, words, caller):
+        """What --print_plan says, by the way to each value, with the caller's variables."""
+        done = subprocess.run([ACC, "--print_plan", "--host_facts", "facts.json", *words], capture_output=True, text=True, timeout=30 * SLACK,
+                              env={**self.env, **caller}, cwd=self.folder)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        plan = json.loads(done.stdout)
+        plan["env"] = {**caller, **plan["env"]}
+        # A word on devices, and what nodes compare of their command lines.
+        plan["warnings"] = [one for one in plan["warnings"] if "no GPU was found" not in one]
+        if "cluster" in plan:
+            del plan["cluster"]["facts"]["precision"]
+
+        def leaves(value, way=()):
+            inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
+            return {way: value} if not inner else {key: leaf for name, one in inner for key, leaf in leaves(one, (*way, name)).items()}
+        return leaves(plan)
+
+    def converted_plan(self, words, caller):
+        """The plan of the command that convert prints for a line, and the file."""
+        done = self.run_config("convert", "--host_facts", "facts.json", "--output_file", "a.yaml", "--overwrite", "--", *words)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        command = shlex.split(done.stdout.split("Start with: ")[1])
+        at = command.index("acc-launch")
+        return self.plan_of(command[at + 1:], {**caller, **dict(one.split("=", 1) for one in command[:at])}), read(self.at("a.yaml"))
+
+    # What a file of Accelerate says, where torchrun leaves it open.
+    ACCELERATES_DEFAULTS = {"ACCELERATE_MIXED_PRECISION": "no", "ACCELERATE_DYNAMO_BACKEND": "NO", "ACCELERATE_DYNAMO_MODE": "default",
+                            "ACCELERATE_DYNAMO_USE_DYNAMIC": "False", "ACCELERATE_DYNAMO_USE_FULLGRAPH": "False",
+                            "ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION": "False"}
+
+    def differences(self, direct, converted, is_any_port):
+        found = {way: (direct.get(way), converted.get(way)) for way in {**direct, **converted} if direct.get(way) != converted.get(way)}
+        return {way: pair for way, pair in found.items() if not (
+            way[0] == "env" and pair in ((None, self.ACCELERATES_DEFAULTS.get(way[1])), ("1", "True")) or
+            is_any_port and way in (("master", "port"), ("launch", "rdzv_endpoint"), ("launch", "rdzv_id")))}
+
+    def test_a_converted_torchrun_line_gave_15_s_to_save_and_forgot_settings_of_the_environment(self):
+        lines = ("--nproc_per_node 2 t.py", "--nproc_per_node 1 t.py", "--standalone t.py", "--standalone --nproc_per_node 2 t.py a b",
+                 "--nproc_per_node 2 --master_port 0 t.py", "--nproc_per_node cpu t.py", "--nproc_per_node auto --max_restarts 3 t.py",
+                 "--nproc_per_node 3 --grace 7 --tee 3 --log_dir logs t.py", "--nproc_per_node 2 --no_python ./t.sh", "--nproc_per_node 2 -m t",
+                 "--nnodes 2 --nproc_per_node 4 --node_rank 1 --master_addr 127.0.0.1 --master_port 29777 t.py",
+                 "--nnodes 2 --node_rank 1 --master_addr 127.0.0.1 t.py",
+                 "--nnodes 2 --nproc_per_node 2 --rdzv_backend c10d --rdzv_endpoint 127.0.0.1:29400 --rdzv_id j7 t.py",
+                 "--nnodes 2 --nproc_per_node 2 --rdzv_backend c10d --rdzv_endpoint 127.0.0.1:29400 --master_port 29555 t.py",
+                 "--nnodes 2 --nproc_per_node 2 --rdzv_backend c10d --rdzv_endpoint localhost t.py",
+                 "--nnodes 1:4 --nproc_per_node 2 --rdzv_backend c10d --rdzv_endpoint 127.0.0.1:29400 --rdzv_conf join_timeout=50 t.py",
+                 "--nproc_per_node 2 --rdzv_backend c10d --rdzv_endpoint localhost:0 --redirects 0:1 --role trainer t.py",
+                 "--nproc_per_node 2 --gpu_ids 0 t.py", "--nproc_per_node 2 --mixed_precision bf16 t.py", "--nproc_per_node 2 --cpu t.py")
+        callers = ({}, {"OMP_NUM_THREADS": "3", "PET_NPROC_PER_NODE": "3"}, {"ACCELERATE_MIXED_PRECISION": "bf16", "ACCELERATE_USE_CPU": "true"},
+                   {"ACCELERATE_DYNAMO_BACKEND": "INDUCTOR", "ACCELERATE_DYNAMO_USE_DYNAMIC": "1", "ACCELERATE_DYNAMO_MODE": "max-autotune"},
+                   {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "90"})
+        for gpus, line, caller in itertools.product((0, 2), lines, callers):
+            with self.subTest(gpus=gpus, line=line, caller=caller):
+                write(self.at("facts.json"), json.dumps({"gpus": gpus, "physical_cores": 8, "ports_in_use": []}))
+                direct = self.plan_of(line.split(), caller)
+                is_any_port = "--standalone" in line or "--master_port 0" in line
+                in_front = self.converted_plan([*(f"{name}={value}" for name, value in caller.items()), "torchrun", *line.split()], {})
+                with unittest.mock.patch.dict(self.env, caller):
+                    inherited = self.converted_plan(["torchrun", *line.split()], caller)
+                self.assertEqual(in_front[1], inherited[1])
+                for plan, file in in_front, inherited:
+                    self.assertEqual(self.differences(direct, plan, is_any_port), {}, file)
+
     def test_accelerate_launch_without_a_count_is_converted_and_starts(self):
         write(self.at("t.py"), "print('started')\n")
         for flags in ("--multi_gpu", "--cpu", "--use_fsdp", "--use_megatron_lm", "--multi_gpu --gpu_ids 0"):
@@ -416,6 +479,13 @@ class Reading(Folder):
         self.assertIn("mixed_precision: bf16\n", done.stdout)
         self.assertIn("num_processes: 3\n", done.stdout)
         self.assertIn("default_config.yaml", done.stderr)
+
+    def test_a_line_whose_file_has_keys_of_old_versions_was_refused(self):
+        write(self.at("old.yaml"), "distributed_type: MULTI_GPU\nfp16: true\ndynamo_backend: INDUCTOR\nnum_processes: 2\n")
+        done = self.run_config("convert", "--", "accelerate", "launch", "--config_file", "old.yaml", "t.py")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for line in ("mixed_precision: fp16\n", "dynamo_config:\n  dynamo_backend: INDUCTOR\n"):
+            self.assertIn(line, done.stdout)
 
     def test_a_file_for_fsdp_1_is_converted_and_kept_unless_overwritten(self):
         old = "distributed_type: FSDP\nfsdp_config:\n  fsdp_sharding_strategy: FULL_SHARD\n  fsdp_use_orig_params: true\n"

@@ -115,7 +115,7 @@ FLOORS = {
     "launcher/configure": {
         "words": "verbs command pages messages python_numbers keys line_edit menu",
         "questions": "question questions questions_* questionnaire",
-        "files": "config_map config_text line_changes fsdp2 refusals unexpanded other_launchers interpreter mpirun_hosts mpirun_line deepspeed_line known_line foreign_line save host_view",
+        "files": "config_map config_text line_changes fsdp2 refusals unexpanded other_launchers torchrun_settings interpreter mpirun_hosts mpirun_line deepspeed_line known_line foreign_line save host_view",
         "asking": "asker plain_asker script_askers raw_terminal terminal_asker interview",
         "verbs": "ask file_verbs convert",
         "programs": "acc_config_main",

@@ -52,6 +52,42 @@ TEST_CASE("a torchrun line trained in fp32 where the caller's environment said b
   CHECK(env_of({"--num_processes=2", "s.py"}).at("ACCELERATE_MIXED_PRECISION") == "no");
 }
 
+TEST_CASE("a torchrun line compiled with static shapes, as acc-launch set DYNAMO_USE_DYNAMIC=False",
+          "[launcher][mode]") {
+  const auto names_of = [](Trial trial) {
+    trial.facts.devices = 2;
+    std::string names;
+    for (const auto& [name, value] : trial.planned().plan.env) names += name + " ";
+    return names;
+  };
+  CHECK(names_of(Trial{{"--nproc_per_node=2", "s.py"}}) == "OMP_NUM_THREADS ");
+  CHECK(names_of(Trial{{"--nproc_per_node=1", "s.py"}}).empty());
+  CHECK(names_of(Trial{{"--standalone", "s.py"}}).empty());
+  CHECK(names_of(Trial{{"--nproc_per_node=1", "--mixed_precision=bf16", "--cpu", "s.py"}}) ==
+        "ACCELERATE_MIXED_PRECISION ACCELERATE_USE_CPU OMP_NUM_THREADS ");
+  CHECK(names_of(Trial{{"--nproc_per_node=1", "--dynamo_backend=inductor", "s.py"}}) ==
+        "ACCELERATE_DYNAMO_BACKEND ");
+  CHECK(names_of(Trial{{"s.py"},
+                       "distributed_type: 'NO'\nnproc_per_node: 1\nmixed_precision: 'no'\n"
+                       "dynamo_config:\n  dynamo_use_dynamic: false\n"}) ==
+        "ACCELERATE_DYNAMO_USE_DYNAMIC ACCELERATE_MIXED_PRECISION ");
+}
+
+TEST_CASE(
+    "a torchrun line with --use_fsdp overrode the caller's FSDP_VERSION by Accelerate's default",
+    "[launcher][mode]") {
+  const Environment caller{{"FSDP_VERSION", "2"}, {"FSDP_USE_ORIG_PARAMS", "false"}};
+  const auto env_of = [&](const std::string& counts) {
+    return Trial{{counts, "--use_fsdp", "--fsdp_use_orig_params=true", "s.py"}, "", caller}
+        .planned()
+        .plan.env;
+  };
+  CHECK_FALSE(env_of("--nproc_per_node=2").contains("FSDP_VERSION"));
+  CHECK(env_of("--nproc_per_node=2").at("FSDP_USE_ORIG_PARAMS") == "true");
+  CHECK(env_of("--nproc_per_node=2").at("FSDP_SHARDING_STRATEGY") == "FULL_SHARD");
+  CHECK(env_of("--num_processes=2").at("FSDP_VERSION") == "1");
+}
+
 TEST_CASE("FSDP's efficient loading needs synchronised states", "[launcher][mode]") {
   Trial c{{"s.py"},
           "distributed_type: FSDP\nnum_processes: 2\nfsdp_config:\n  sync_module_states: false\n"};

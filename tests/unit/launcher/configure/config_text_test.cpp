@@ -74,6 +74,15 @@ TEST_CASE("an old file gets today's keys and keeps its own", "[configure]") {
     CHECK_FALSE(updated_config(config(wrong)).has_value());
 }
 
+TEST_CASE("an unquoted NO as dynamo backend was completed to a file that is refused",
+          "[configure]") {
+  for (const auto* old : {"dynamo_backend: NO\n", "dynamo_config: {dynamo_backend: no}\n",
+                          "dynamo_config: {backend: off}\n"}) {
+    const auto map = updated_config(config(std::string{"distributed_type: 'NO'\n"} + old)).value();
+    CHECK_THAT(yaml_text(map), Catch::Contains("backend: 'NO'\n"));
+  }
+}
+
 TEST_CASE("a basic file follows the devices", "[configure]") {
   CHECK(python_text(*value_of(basic_config("no", "cuda", 1), "distributed_type")) == "NO");
   CHECK(python_text(*value_of(basic_config("no", "neuron", 8), "distributed_type")) ==

@@ -88,6 +88,69 @@ TEST_CASE("a range of machines stays torchrun's words", "[configure][foreign]") 
   CHECK(at(line, "num_machines") == "(none)");
 }
 
+TEST_CASE("the file of a torchrun line gave workers 15 s to save where the line gives 30",
+          "[configure][foreign]") {
+  CHECK(at(read("torchrun --nproc_per_node 2 t.py"), "grace") == "30");
+  CHECK(at(read("acc-launch --nproc_per_node 2 t.py"), "grace") == "30");
+  CHECK(at(read("torchrun --nproc_per_node 2 --grace 7 t.py"), "grace") == "7");
+  CHECK(at(read("TORCH_ELASTIC_SHUTDOWN_TIMEOUT=90 torchrun --nproc_per_node 2 t.py"), "grace") ==
+        "90");
+  // With torchrun's words in the file acc-launch knows, and accelerate had 15 s.
+  CHECK(at(read("torchrun --nproc_per_node gpu t.py"), "grace") == "(none)");
+  CHECK(at(read("accelerate launch --num_processes 2 t.py"), "grace") == "(none)");
+}
+
+TEST_CASE("the file of a torchrun line trained in fp32 where the caller's environment says bf16",
+          "[configure][foreign]") {
+  const std::string caller =
+      "ACCELERATE_MIXED_PRECISION=bf16 ACCELERATE_DYNAMO_BACKEND=INDUCTOR "
+      "ACCELERATE_DYNAMO_USE_DYNAMIC=1 ";
+  const auto line = read(caller + "torchrun --nproc_per_node 2 t.py");
+  CHECK(at(line, "mixed_precision") == "bf16");
+  const auto* section = value_of(line.map, "dynamo_config");
+  REQUIRE(section != nullptr);
+  CHECK(python_text(*section) == "{'dynamo_backend': 'INDUCTOR', 'dynamo_use_dynamic': True}");
+  CHECK(has_note(line, "mixed_precision to the environment: bf16 by ACCELERATE_MIXED_PRECISION"));
+  CHECK(at(read(caller + "torchrun --nproc_per_node 2 --mixed_precision fp16 t.py"),
+           "mixed_precision") == "fp16");
+  // accelerate overrides what the caller exports.
+  CHECK(at(read(caller + "accelerate launch --num_processes 2 t.py"), "mixed_precision") == "no");
+  const auto wrong = read("ACCELERATE_MIXED_PRECISION=bf17 torchrun --nproc_per_node 2 t.py");
+  CHECK(at(wrong, "mixed_precision") == "no");
+  CHECK(has_note(wrong, "left out: ACCELERATE_MIXED_PRECISION: 'bf17' is not one of no, fp16"));
+  const auto fp8 = read(
+      "ACCELERATE_MIXED_PRECISION=fp8 ACCELERATE_FP8_BACKEND=TE torchrun --nproc_per_node 2 t.py");
+  CHECK(python_text(*value_of(fp8.map, "fp8_config")) == "{'fp8_backend': 'TE'}");
+}
+
+TEST_CASE("the file of torchrun --nproc_per_node cpu told workers ACCELERATE_USE_CPU=True",
+          "[configure][foreign]") {
+  const auto line = read("torchrun --nproc_per_node cpu t.py");
+  CHECK(at(line, "distributed_type") == "MULTI_CPU");
+  CHECK(at(line, "use_cpu") == "(none)");
+  CHECK(at(line, "mixed_precision") == "(none)");
+  CHECK(at(read("torchrun --nproc_per_node cpu --cpu t.py"), "use_cpu") == "True");
+}
+
+TEST_CASE("the file of a torchrun line took the rendezvous for the port of the workers' store",
+          "[configure][foreign]") {
+  const auto alone =
+      read("torchrun --nproc_per_node 2 --rdzv_backend c10d --rdzv_endpoint localhost:29400 t.py");
+  CHECK(at(alone, "rdzv_endpoint") == "localhost:29400");
+  CHECK(at(alone, "main_process_port") == "(none)");
+  const auto both = read(
+      "torchrun --nnodes 2 --nproc_per_node 2 --rdzv_backend c10d --rdzv_endpoint n0:29400 "
+      "--master_port 29555 t.py");
+  CHECK(at(both, "rdzv_endpoint") == "n0:29400");
+  CHECK(at(both, "main_process_port") == "29555");
+}
+
+TEST_CASE("PET_NPROC_PER_NODE was forgotten when a torchrun line was converted",
+          "[configure][foreign]") {
+  CHECK(at(read("PET_NPROC_PER_NODE=3 torchrun --standalone t.py"), "num_processes") == "3");
+  CHECK(at(read("PET_NPROC_PER_NODE=3 torchrun --nproc_per_node 2 t.py"), "num_processes") == "2");
+}
+
 TEST_CASE("accelerate launch: a flag beats the file that the line names", "[configure][foreign]") {
   const Map base{{"distributed_type", Value{"FSDP"}}, {"num_processes", Value{std::int64_t{2}}}};
   const auto line = read("accelerate launch --config_file f.yaml --num_processes 4 t.py", 0, base);
@@ -299,6 +362,44 @@ TEST_CASE("options of the interpreter keep it as mpirun's program", "[configure]
   CHECK(at(module, "module") == "True");
   CHECK(start("mpirun -np 2 python-config x") == "--no_python python-config x");
   CHECK(start("torchrun --no-python python t.py") == "python t.py");
+}
+
+TEST_CASE("tags of mpirun's lines were forgotten without a word", "[configure][foreign]") {
+  for (const auto* flag : {"--tag-output", "-tag-output", "-l", "-prepend-rank"}) {
+    const auto line = read(std::string{"mpirun -np 2 "} + flag + " ./here");
+    CHECK(at(line, "tee") == "3");
+    CHECK(has_note(line, std::string{flag} + ": tee: 3"));
+  }
+  CHECK(at(read("mpirun -np 2 ./here"), "tee") == "(none)");
+}
+
+TEST_CASE("accelerate launch --cpu: its one process has one thread, not all cores",
+          "[configure][foreign]") {
+  CHECK(start("accelerate launch --cpu t.py") == "--num_cpu_threads_per_process 1 t.py");
+  CHECK(start("accelerate launch --cpu --num_processes 1 t.py") == "t.py");
+  CHECK(start("accelerate launch --cpu --num_cpu_threads_per_process 4 t.py") == "t.py");
+  CHECK(start("OMP_NUM_THREADS=3 accelerate launch --cpu t.py") == "OMP_NUM_THREADS=3 t.py");
+  // By the devices it is N processes, of which one is started, with its share of the six cores.
+  CHECK(read("accelerate launch --cpu t.py", 2).flags ==
+        std::vector<std::string>{"--num_cpu_threads_per_process", "3"});
+  CHECK(read("accelerate launch --cpu t.py", 1).flags.empty());
+}
+
+TEST_CASE("options of the launcher's interpreter made the line an unknown one",
+          "[configure][foreign]") {
+  for (const auto* options : {"-W ignore -X dev -m ", "-Wignore -Xdev -m ", "-uBW ignore -m ",
+                              "--check-hash-based-pycs never -Om "}) {
+    const auto line =
+        read(std::string{"python "} + options + "torch.distributed.run --nproc_per_node 2 t.py");
+    CHECK(at(line, "num_processes") == "2");
+    CHECK(line.command == std::vector<std::string>{"t.py"});
+    CHECK(has_note(line, "left out: -"));
+  }
+  CHECK(has_note(read("python -W ignore -m accelerate.commands.launch t.py"),
+                 "left out: -W ignore: for the Python of the launcher; workers don't get it"));
+  for (const auto* other : {"python -c 1 -m torch.distributed.run t.py",
+                            "python -W -m torch.distributed.run t.py", "python -W ignore -m"})
+    CHECK_THAT(refusal(other), Catch::Contains("expected a command line of"));
 }
 
 TEST_CASE("an interpreter that the line names runs the script", "[configure][foreign]") {
