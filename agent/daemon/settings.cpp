@@ -112,7 +112,7 @@ constexpr std::array kRows{
     SettingRow{"slots", "N", "workers that this node takes; default: its cores", set_slots},
     SettingRow{"gpus", "LIST", "devices that this node offers, as 0,1,2, or none; default: all",
                set_gpus},
-    SettingRow{"jobs-dir", "FOLDER", "jobs that start with the daemon, *.yaml; default /etc/acc/jobs.d",
+    SettingRow{"jobs-dir", "FOLDER", "jobs that start with the daemon, *.yaml and *.yml; default /etc/acc/jobs.d",
                [](Settings& s, const std::string& text) { return path(s.jobs_dir, text); }},
     SettingRow{"prune-age", "TIME", "an ended job is removed after this time; default 7d",
                set_prune_age},
