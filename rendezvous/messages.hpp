@@ -286,6 +286,8 @@ struct Close {
   RestartLedger ledger;
 };
 
+/// Begins the text of a notice that is shown as a warning.
+inline constexpr std::string_view kWarningNotice = "warning: ";
 /// A line for the users of all nodes: "waits for 1 of 3 nodes: rank 2".
 struct Notice {
   std::string text;
