@@ -1,5 +1,6 @@
 #include "rendezvous/join_rules.hpp"
 
+#include "common/job_facts.hpp"
 #include "common/text.hpp"
 
 #include <algorithm>
@@ -25,7 +26,7 @@ bool versions_agree(const Join& join) {
 }
 
 /// Facts that usually differ by mistake, and by intention in a script with --log log.$(hostname).
-constexpr std::array<std::string_view, 2> kMayDiffer{"script", "arguments"};
+constexpr std::array kMayDiffer{job_facts::kScript, job_facts::kArguments};
 /// At the coordinator: with --rank $N every node differs, and there may be thousands.
 constexpr std::uint32_t kNamedDifferences = 8;
 
@@ -33,9 +34,16 @@ bool may_differ(const JobFact& fact) {
   return std::ranges::find(kMayDiffer, fact.name) != kMayDiffer.end();
 }
 
+bool has_fact(const std::vector<JobFact>& facts, std::string_view name) {
+  return std::ranges::find(facts, name, &JobFact::name) != facts.end();
+}
+
 std::optional<Refused> compare_facts(const JobTerms& terms, const Join& join) {
+  const bool both_count_per_node =
+      has_fact(terms.facts, job_facts::kPerNode) && has_fact(join.facts, job_facts::kPerNode);
   for (const auto& ours : terms.facts) {
-    if (may_differ(ours)) continue;
+    if (may_differ(ours) || ours.name == job_facts::kPerNode) continue;
+    if (both_count_per_node && ours.name == job_facts::kWorldSize) continue;
     const auto theirs = std::ranges::find(join.facts, ours.name, &JobFact::name);
     if (theirs != join.facts.end() && theirs->hash == ours.hash) continue;
     const std::string value = theirs != join.facts.end() ? in_quotes(theirs->value) : "nothing";

@@ -63,7 +63,7 @@ struct HostPort {
   friend bool operator==(const HostPort&, const HostPort&) = default;
 };
 
-/// A property that all nodes of a job must share, with a value to display: {"script", "train.py"}.
+/// A property that nodes compare when they join, with a value to display: {"precision", "bf16"}.
 struct JobFact {
   std::string name;
   std::string value;       ///< printable, shortened

@@ -100,6 +100,16 @@ class Start(NodesTest):
         cluster.wait_round(0, 3)
         self.stop(cluster)
 
+    def test_torchrun_s_static_line_with_uneven_worker_counts_was_refused(self):
+        cluster = self.cluster("a b", words="run=200ms")
+        cluster.flags_for = lambda host: (f"--cpu --num_cpu_threads_per_process 1 --nnodes 2 --node_rank {'ab'.index(host)} --master_addr {cluster.hosts.address('a')} "
+                                          f"--master_port 29400 {cluster.times}")
+        cluster.start("b", "--nproc_per_node 1")
+        cluster.start("a", "--nproc_per_node 2")
+        self.all_end(cluster, 0)
+        self.assert_ranks(cluster.lives(), {"a": [0, 1], "b": [2]})
+        self.assertEqual({life.world for life in cluster.lives()}, {3})
+
     def test_script_arguments_of_each_node_s_own_were_refused(self):
         """As `--log log.$(hostname)`, or `--node_rank $N` of an old script: the job runs, and both nodes' users read of it once."""
         for backend in ("static", "tcp"):

@@ -176,6 +176,57 @@ TEST_CASE("of a hundred nodes with arguments of their own, the coordinator names
                             Catch::EndsWith("Further nodes that differ aren't named here\n"));
 }
 
+SCENARIO("torchrun's static lines with other worker counts on each machine were refused",
+         "[rendezvous][membership]") {
+  const auto line = [](const std::string& name, std::uint32_t rank, std::uint32_t slots,
+                       bool is_per_node) {
+    Join join = join_of(name, 2, 2);
+    join.wanted = NodeRank{rank};
+    join.slots = slots;
+    join.facts = {{"world size", std::to_string(slots * 2), slots * 2}};
+    if (is_per_node) join.facts.push_back({"processes per node", std::to_string(slots), slots});
+    return join;
+  };
+  const auto desk_of = [](const Join& own) {
+    auto options = options_for(2, 2);
+    options.facts = own.facts;
+    return Desk{options};
+  };
+  GIVEN("--nproc_per_node 2 on the first machine") {
+    const Join own = line("z", 0, 2, true);
+    Desk desk = desk_of(own);
+    WHEN("the second one has --nproc_per_node 1, and joins first") {
+      const PeerId second = desk.comes(line("b", 1, 1, true));
+      const PeerId first = desk.comes(own);
+      THEN("the ranks are 0, 1 and 2, in the order of the node ranks") {
+        CHECK(desk.last<Assigned>(first).first_rank == Rank{0});
+        CHECK(desk.last<Assigned>(second).first_rank == Rank{2});
+        CHECK(desk.last<Assigned>(second).world_size == WorldSize{3});
+        CHECK(desk.told.empty());
+      }
+    }
+    WHEN("the second one has --num_processes 2, of all machines") {
+      THEN("it is refused") {
+        CHECK_THAT(refusal(desk, desk.comes(line("b", 1, 1, false))),
+                   Contains("world size '2'") && Contains("'4'"));
+      }
+    }
+    WHEN("the second one has --num_processes 4, of all machines") {
+      THEN("it joins") { CHECK(desk.count<Welcome>(desk.comes(line("b", 1, 2, false))) == 1); }
+    }
+  }
+  GIVEN("--num_processes 4 on the first machine") {
+    Desk desk = desk_of(line("a", 0, 2, false));
+    THEN("another total is refused, however it was counted") {
+      CHECK_THAT(refusal(desk, desk.comes(line("b", 1, 1, false))), Contains("world size '2'"));
+      CHECK_THAT(refusal(desk, desk.comes(line("b", 1, 1, true))), Contains("world size '2'"));
+    }
+    THEN("--nproc_per_node 2 on the second one is the same total") {
+      CHECK(desk.count<Welcome>(desk.comes(line("b", 1, 2, true))) == 1);
+    }
+  }
+}
+
 TEST_CASE("a coordinator alone names the node whose arguments it knows",
           "[rendezvous][membership]") {
   MembershipOptions options;
