@@ -110,7 +110,8 @@ enum class ScaleUp {
   now,         ///< it asks for a round, as torchrun does
 };
 
-/// What all nodes must agree on, with its whole value: {"script", "train.py"}.
+/// What nodes compare when they join (rendezvous/join_rules.hpp), with its whole value:
+/// {"precision", "bf16"}.
 struct JobFact {
   std::string name;
   std::string value;

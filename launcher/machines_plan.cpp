@@ -1,6 +1,7 @@
 #include "launcher/machines_plan.hpp"
 
 #include "common/endpoint.hpp"
+#include "common/job_facts.hpp"
 #include "common/text.hpp"
 #include "launcher/coordinator_plan.hpp"
 #include "launcher/key_table.hpp"
@@ -14,6 +15,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <string_view>
 
 namespace acc::launcher {
 
@@ -277,11 +279,23 @@ class MachinesPlanner {
     cluster_.insecure = spec_.flag("insecure"_key);
     if (spec_.text("scale_up"_key) == "now") cluster_.scale_up = agent::ScaleUp::now;
     auto& facts = cluster_.facts;
-    if (is_fixed) facts.push_back({"world size", std::to_string(plan_.world_size.value())});
+    const auto add = [&](std::string_view name, std::string value) {
+      facts.push_back({std::string{name}, std::move(value)});
+    };
+    if (is_fixed) add(job_facts::kWorldSize, std::to_string(plan_.world_size.value()));
+    if (is_fixed && counts_per_node())
+      add(job_facts::kPerNode, std::to_string(plan_.local_world_size));
     // The folder may have another name on each machine.
-    facts.push_back({"script", base_name(spec_.script)});
-    facts.push_back({"arguments", show_arguments(spec_.script_args)});
-    facts.push_back({"precision", to_lower(spec_.text("mixed_precision"_key))});
+    add(job_facts::kScript, base_name(spec_.script));
+    add(job_facts::kArguments, show_arguments(spec_.script_args));
+    add(job_facts::kPrecision, to_lower(spec_.text("mixed_precision"_key)));
+  }
+
+  /// num_processes was multiplied from this machine's workers: the line says nothing of others'.
+  [[nodiscard]] bool counts_per_node() const {
+    if (spec_.is_given("nproc_per_node"_key)) return true;
+    return spec_.is_given("nnodes"_key) &&
+           spec_["num_processes"_key].source == spec_["nnodes"_key].source;
   }
 
   const JobSpec& spec_;

@@ -177,7 +177,8 @@ void CoordinatorClient::on(const Frame&, const Close& close, Instant, ClientActi
 }
 
 void CoordinatorClient::on(const Frame&, const Notice& notice, Instant, ClientActions& out) {
-  out.emplace_back(Tell{notice.text});
+  const bool is_warning = notice.text.starts_with(kWarningNotice);
+  out.emplace_back(Tell{notice.text.substr(is_warning ? kWarningNotice.size() : 0), is_warning});
 }
 
 void CoordinatorClient::on(const Frame& frame, const Probe& probe, Instant now,

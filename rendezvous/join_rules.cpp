@@ -1,8 +1,10 @@
 #include "rendezvous/join_rules.hpp"
 
+#include "common/job_facts.hpp"
 #include "common/text.hpp"
 
 #include <algorithm>
+#include <array>
 #include <string_view>
 #include <utility>
 
@@ -23,8 +25,25 @@ bool versions_agree(const Join& join) {
   return join.version_major == kVersionMajor && gap >= -1 && gap <= 1;
 }
 
+/// Facts that usually differ by mistake, and by intention in a script with --log log.$(hostname).
+constexpr std::array kMayDiffer{job_facts::kScript, job_facts::kArguments};
+/// At the coordinator: with --rank $N every node differs, and there may be thousands.
+constexpr std::uint32_t kNamedDifferences = 8;
+
+bool may_differ(const JobFact& fact) {
+  return std::ranges::find(kMayDiffer, fact.name) != kMayDiffer.end();
+}
+
+bool has_fact(const std::vector<JobFact>& facts, std::string_view name) {
+  return std::ranges::find(facts, name, &JobFact::name) != facts.end();
+}
+
 std::optional<Refused> compare_facts(const JobTerms& terms, const Join& join) {
+  const bool both_count_per_node =
+      has_fact(terms.facts, job_facts::kPerNode) && has_fact(join.facts, job_facts::kPerNode);
   for (const auto& ours : terms.facts) {
+    if (may_differ(ours) || ours.name == job_facts::kPerNode) continue;
+    if (both_count_per_node && ours.name == job_facts::kWorldSize) continue;
     const auto theirs = std::ranges::find(join.facts, ours.name, &JobFact::name);
     if (theirs != join.facts.end() && theirs->hash == ours.hash) continue;
     const std::string value = theirs != join.facts.end() ? in_quotes(theirs->value) : "nothing";
@@ -38,7 +57,51 @@ std::optional<Refused> compare_facts(const JobTerms& terms, const Join& join) {
   return std::nullopt;
 }
 
+/// "its arguments differ: '--log n1' here, '--log n0' on a"
+std::string difference_text(const JobFact& ours, const JobFact& theirs, std::string_view where,
+                            const std::string& of) {
+  const auto shown = [](const std::string& value) {
+    return value.empty() ? std::string{"none"} : in_quotes(value);
+  };
+  const std::string verb = ours.name.ends_with('s') ? " differ" : " differs";
+  const std::string mine = shown(theirs.value) + " " + std::string{where};
+  if (ours.value == theirs.value)
+    return "its " + ours.name + verb + " behind what is shown: " + mine + " and on " + of;
+  return "its " + ours.name + verb + ": " + mine + ", " + shown(ours.value) + " on " + of;
+}
+
 }  // namespace
+
+void learn(JobTerms& terms, const Join& join) {
+  if (terms.nodes_max == 0) {
+    terms.nodes_min = join.nodes_min;
+    terms.nodes_max = join.nodes_max;
+  }
+  if (!terms.facts.empty()) return;
+  terms.facts = join.facts;
+  terms.facts_of = join.node.name;
+}
+
+std::optional<Difference> take_difference(JobTerms& terms, const Join& join) {
+  const auto& of = terms.facts_of.empty() ? terms.name : terms.facts_of;
+  std::vector<std::string> here;
+  std::vector<std::string> there;
+  for (const auto& ours : terms.facts) {
+    if (!may_differ(ours)) continue;
+    const auto theirs = std::ranges::find(join.facts, ours.name, &JobFact::name);
+    if (theirs == join.facts.end() || theirs->hash == ours.hash) continue;
+    here.push_back(difference_text(ours, *theirs, "there", of));
+    there.push_back(difference_text(ours, *theirs, "here", of));
+  }
+  if (here.empty()) return std::nullopt;
+  const std::string cure = ". If that is a mistake, stop the job";
+  Difference found{{}, "this node joined, but " + acc::join(there, "; ") + cure};
+  if (++terms.differing > kNamedDifferences) return found;
+  found.here = "node " + in_quotes(join.node.name) + " joined, but " + acc::join(here, "; ") + cure;
+  if (terms.differing == kNamedDifferences)
+    found.here += ". Further nodes that differ aren't named here";
+  return found;
+}
 
 std::optional<Refused> objection(const JobTerms& terms, const Join& join) {
   const std::string who = "node " + in_quotes(join.node.name);

@@ -9,7 +9,7 @@
 #include <vector>
 
 /// Rules for joining a job (pure): the same protocol, job, sizes and facts; one agent per node name
-/// and wanted rank.
+/// and wanted rank. Script and arguments may differ, and the users of both nodes are told.
 namespace acc::rendezvous {
 
 /// Terms of a job for its agents; open ones are taken from the first agent that joins.
@@ -19,11 +19,24 @@ struct JobTerms {
   std::string where;            ///< "10.0.0.1:29501", for messages
   std::uint32_t nodes_min = 0;  ///< 0: taken from the first agent
   std::uint32_t nodes_max = 0;
-  std::vector<JobFact> facts;  ///< of the coordinator's node; empty: taken from the first agent
+  std::vector<JobFact> facts;   ///< of the coordinator's node; empty: taken from the first agent
+  std::string facts_of;         ///< that agent's node; empty: the coordinator's
+  std::uint32_t differing = 0;  ///< agents that differed so far (take_difference())
 };
+
+/// Takes what the terms leave open from an agent that has joined.
+void learn(JobTerms& terms, const Join& join);
 
 /// Why the agent doesn't fit the job, with both values and the cure; nothing: it does.
 [[nodiscard]] std::optional<Refused> objection(const JobTerms& terms, const Join& join);
+
+/// What an agent that may join was started with otherwise than the terms say.
+struct Difference {
+  std::string here;   ///< for the user on the coordinator's node; empty for all but the first ones
+  std::string there;  ///< for the agent's
+};
+/// Counts the agent if it differs: once for each.
+[[nodiscard]] std::optional<Difference> take_difference(JobTerms& terms, const Join& join);
 
 struct Duplicate {
   Refused refused;

@@ -179,7 +179,6 @@ class Membership {
   bool yield_to_newer(const Arrival& a, MembershipActions& out);
   bool reject_duplicate(const Arrival& a, MembershipActions& out);
   void admit(const Arrival& a, MembershipActions& out);
-  void learn_job(const Join& join);
   bool return_to_place(NodeIndex index, Instant now, MembershipActions& out);
   void stop_stale(NodeIndex index, MembershipActions& out);
   [[nodiscard]] std::string stale_words(const Join& join) const;
@@ -187,6 +186,7 @@ class Membership {
   NodeIndex enter(const Arrival& a);
   void forget(NodeIndex index);
   void welcome(NodeIndex index, Instant now, MembershipActions& out);
+  void tell_difference(NodeIndex index, MembershipActions& out);
   void name_place(const Join& join);
   void take_place(NodeIndex index, std::size_t rank, Instant now);
   void reattach(NodeIndex index, NodeRank rank, Instant now, MembershipActions& out);

@@ -103,28 +103,22 @@ bool Membership::reject_duplicate(const Arrival& a, MembershipActions& out) {
   return true;
 }
 
-// Terms that the coordinator's own options leave open are taken from the first agent.
-void Membership::learn_job(const Join& join) {
-  if (options_.nodes_max == 0) {
-    options_.nodes_min = join.nodes_min;
-    options_.nodes_max = join.nodes_max;
-  }
-  if (options_.facts.empty()) options_.facts = join.facts;
-}
-
 void Membership::admit(const Arrival& a, MembershipActions& out) {
   const auto& join = a.join;
-  learn_job(join);
+  learn(options_, join);
   if (!options_.policy) options_.policy = join.policy.value_or(JobPolicy{});
   recovered_unconfirmed_ = recovered_unconfirmed_ && !knows_the_job(join);
   // While no agent was connected, none was waiting.
   if (nodes_.connected().empty() && phase_ == MembershipPhase::gathering) begin_gathering(a.now);
+  bool is_new = join.epoch.term.number == 0;
   if (const auto known = nodes_.by_name(join.node.name)) {
-    const auto old_link = nodes_[*known].peer;
-    if (old_link) out.emplace_back(ClosePeer{*old_link});
+    const auto& node = nodes_[*known];
+    if (node.peer) out.emplace_back(ClosePeer{*node.peer});
+    is_new = is_new && node.join.node.incarnation != join.node.incarnation;
   }
   const NodeIndex index = enter(a);
   welcome(index, a.now, out);
+  if (is_new) tell_difference(index, out);
   if (return_to_place(index, a.now, out)) return;
   if (still_has_workers(join)) stop_stale(index, out);
   if (const auto rank = places_.of_name(join.node.name)) {
@@ -213,6 +207,13 @@ void Membership::welcome(NodeIndex index, Instant now, MembershipActions& out) {
        Welcome{options_.name, stamp(now), options_.timings.heartbeat_timeout,
                options_.timings.lease},
        out);
+}
+
+void Membership::tell_difference(NodeIndex index, MembershipActions& out) {
+  auto found = take_difference(options_, nodes_[index].join);
+  if (!found) return;
+  if (!found->here.empty()) out.emplace_back(TellHere{std::move(found->here), true});
+  send(index, Notice{std::string{kWarningNotice} + found->there}, out);
 }
 
 void Membership::take_place(NodeIndex index, std::size_t rank, Instant now) {
@@ -311,7 +312,7 @@ void Membership::recover_places(const ElectionResult& result, Instant now) {
   completed_ = 0;
   for (const auto& vote : result.votes) {
     const auto& join = vote.join;
-    learn_job(join);
+    learn(options_, join);
     const std::size_t rank = join.node_rank.value();
     if (join.epoch != result.last || rank >= places_.size()) continue;
     places_.name(rank, join.node, {join.first_rank, join.slots});

@@ -63,7 +63,7 @@ struct HostPort {
   friend bool operator==(const HostPort&, const HostPort&) = default;
 };
 
-/// A property that all nodes of a job must share, with a value to display: {"script", "train.py"}.
+/// A property that nodes compare when they join, with a value to display: {"precision", "bf16"}.
 struct JobFact {
   std::string name;
   std::string value;       ///< printable, shortened
@@ -286,6 +286,8 @@ struct Close {
   RestartLedger ledger;
 };
 
+/// Begins the text of a notice that is shown as a warning.
+inline constexpr std::string_view kWarningNotice = "warning: ";
 /// A line for the users of all nodes: "waits for 1 of 3 nodes: rank 2".
 struct Notice {
   std::string text;

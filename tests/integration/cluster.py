@@ -37,7 +37,7 @@ class Node(Job):
         environment = {"HISTORY_DIR": cluster.diaries, "HISTORY_NODE": host, "ACC_SECRET_FILE": cluster.secret, "XDG_CONFIG_HOME": cluster.folder,
                        **options.pop("env", {})}
         options.setdefault("program", ["--no_python", HISTORY])
-        options.setdefault("token", cluster.token)  # all nodes of a job must be given the same arguments
+        options.setdefault("token", cluster.token)  # nodes whose arguments differ are warned of it
         super().__init__(flags, words, env={key: value for key, value in environment.items() if value is not None}, wrap=cluster.hosts.wrap(host), **options)
 
     def all_alive(self):

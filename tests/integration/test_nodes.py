@@ -96,10 +96,33 @@ class Start(NodesTest):
         cluster.start("a")
         cluster.start("b")
         cluster.nodes["a"].wait_text("waiting for other nodes", "2 of 3", deadline=8)
-        cluster.start("c", words="run=100ms")
-        # All give the same arguments, or c is refused: so it ends by a signal.
-        self.assertIn("arguments", cluster.nodes["c"].expect(77).stderr)
+        cluster.start("c")
+        cluster.wait_round(0, 3)
         self.stop(cluster)
+
+    def test_torchrun_s_static_line_with_uneven_worker_counts_was_refused(self):
+        cluster = self.cluster("a b", words="run=200ms")
+        cluster.flags_for = lambda host: (f"--cpu --num_cpu_threads_per_process 1 --nnodes 2 --node_rank {'ab'.index(host)} --master_addr {cluster.hosts.address('a')} "
+                                          f"--master_port 29400 {cluster.times}")
+        cluster.start("b", "--nproc_per_node 1")
+        cluster.start("a", "--nproc_per_node 2")
+        self.all_end(cluster, 0)
+        self.assert_ranks(cluster.lives(), {"a": [0, 1], "b": [2]})
+        self.assertEqual({life.world for life in cluster.lives()}, {3})
+
+    def test_script_arguments_of_each_node_s_own_were_refused(self):
+        """As `--log log.$(hostname)`, or `--node_rank $N` of an old script: the job runs, and both nodes' users read of it once."""
+        for backend in ("static", "tcp"):
+            with self.subTest(backend):
+                cluster = self.cluster("a b", backend=backend)
+                cluster.start("a", words="run=300ms")
+                cluster.start("b", words="run=200ms")
+                self.all_end(cluster, 0)
+                self.assert_ranks(cluster.lives(), {"a": [0], "b": [1]})
+                a, b = cluster.nodes["a"].stderr, cluster.nodes["b"].stderr
+                self.assertRegex(b, r"warning: this node joined, but its arguments differ: '.*run=200ms.*' here, '.*run=300ms.*' on .*\. If that is a mistake, stop the job\n")
+                self.assertRegex(a, r"warning: node '.*' joined, but its arguments differ: '.*run=200ms.*' there, '.*run=300ms.*' on ")
+                self.assertEqual((a.count("differ"), b.count("differ")), (1, 1), cluster.tell())
 
     def test_too_few_nodes_end_at_the_deadline(self):
         cluster = self.cluster("a b c", times="--join_timeout 10s --dead_after 5s", words="run=100ms")  # in which b has come

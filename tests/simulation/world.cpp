@@ -135,6 +135,9 @@ ProcessSpec World::spec_of(HostId host, const std::string& name) {
   client.self.nodes_min = scenario_.nodes_min;
   client.self.nodes_max = scenario_.nodes_max;
   client.self.policy = policy();
+  // As a script with --log log.$(hostname): such a job runs.
+  client.self.facts = {{"arguments", "--log log." + name, number}, {"precision", "no", 1}};
+  spec.membership.facts = client.self.facts;
   if (!scenario_.by_etcd)
     client.seed_endpoint = {address(scenario_.stands_alone ? coordinator_host : 0), kPort};
   client.external_leader = scenario_.by_etcd;

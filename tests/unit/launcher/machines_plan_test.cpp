@@ -246,6 +246,25 @@ TEST_CASE("what all machines must agree on", "[launcher][cluster]") {
   CHECK(plan_of(kElastic).cluster.facts.front().name == "script");  // slots may differ
 }
 
+TEST_CASE("torchrun's static lines count each machine's workers, Accelerate's all machines'",
+          "[launcher][cluster]") {
+  const auto counts_of = [](const Words& more) {
+    auto words = with({"--node_rank=1", "--master_addr=10.0.0.1", "s.py"}, more);
+    auto facts = plan_of(std::move(words)).cluster.facts;
+    std::erase_if(facts, [](const agent::JobFact& fact) {
+      return fact.name != "world size" && fact.name != "processes per node";
+    });
+    return facts;
+  };
+  using Facts = std::vector<agent::JobFact>;
+  const Facts two{{"world size", "4"}, {"processes per node", "2"}};
+  CHECK(counts_of({"--nnodes=2", "--nproc_per_node=2"}) == two);
+  CHECK(counts_of({"--num_machines=2", "--nproc_per_node=2"}) == two);
+  CHECK(counts_of({"--nnodes=2"}) == Facts{{"world size", "2"}, {"processes per node", "1"}});
+  CHECK(counts_of({"--num_machines=2", "--num_processes=4", "--main_process_port=29700"}) ==
+        Facts{{"world size", "4"}});
+}
+
 TEST_CASE("etcd's servers are listed, and every machine may host", "[launcher][cluster]") {
   const auto cluster =
       plan_of({"--nnodes=2", "--rdzv-backend=etcd-v2", "--rdzv-endpoint=e1:2379, [fd00::5],e3:4001",

@@ -143,6 +143,18 @@ TEST_CASE("a Start that is older than its lease gives the place back", "[rendezv
   CHECK(desk.all<ClearLease>().size() == 1);
 }
 
+TEST_CASE("a notice that is a warning is shown as one", "[rendezvous][member]") {
+  ClientDesk desk;
+  desk.joins();
+  desk.welcome();
+  for (const auto* text : {"waiting", "warning: its arguments differ"}) desk.hears(Notice{text});
+  const auto told = desk.all<Tell>();
+  REQUIRE(told.size() >= 2);
+  const auto& plain = told[told.size() - 2];
+  CHECK((plain.text == "waiting" && !plain.is_warning));
+  CHECK((told.back().text == "its arguments differ" && told.back().is_warning));
+}
+
 TEST_CASE("a Start of a round or a coordinator that isn't ours starts nothing",
           "[rendezvous][member]") {
   ClientDesk desk;

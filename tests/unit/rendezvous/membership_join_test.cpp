@@ -42,20 +42,16 @@ TEST_CASE("whoever doesn't fit is refused with both values, and the running job 
       {"nodes", [](Join& j) { j.nodes_max = 5; }, Refusal::mismatch, {"3:5", " for 3"}},
       {"slots", [](Join& j) { j.slots = 0; }, Refusal::mismatch, {"'d'", "no worker"}},
       {"rank", [](Join& j) { j.wanted = NodeRank{3}; }, Refusal::mismatch, {"rank 3", "of 3"}},
-      {"script",
+      {"precision",
        [](Join& j) {
-         j.facts[0] = {"script", "eval.py", 8};
+         j.facts[2] = {"precision", "fp16", 8};
        },
        Refusal::mismatch,
-       {"'d'", "script 'eval.py'", "'train.py'"}},
-      {"long argument",
-       [](Join& j) { j.facts[1].hash = 9; },
-       Refusal::mismatch,
-       {"arguments '--x'", "'--x'"}},
+       {"'d'", "precision 'fp16'", "'bf16'"}},
       {"nothing",
        [](Join& j) { j.facts.pop_back(); },
        Refusal::mismatch,
-       {"arguments nothing", "'--x'"}},
+       {"precision nothing", "'bf16'"}},
       {"name",
        [](Join& j) {
          j.node = {"b", 2};
@@ -64,7 +60,7 @@ TEST_CASE("whoever doesn't fit is refused with both values, and the running job 
        {"node name 'b'", "socket-of-b", "this agent is on d"}},
   };
   auto options = options_for(3, 3);
-  options.facts = {{"script", "train.py", 7}, {"arguments", "--x", 7}};
+  options.facts = {{"script", "train.py", 7}, {"arguments", "--x", 7}, {"precision", "bf16", 7}};
   for (const auto& row : rows) {
     DYNAMIC_SECTION("another " << row.name) {
       Desk desk{options};
@@ -95,6 +91,156 @@ TEST_CASE("whoever doesn't fit is refused with both values, and the running job 
       for (const PeerId peer : peers) CHECK(desk.count<HeartbeatAck>(peer) == desk.messages(peer));
     }
   }
+}
+
+SCENARIO("a node whose script's arguments differ, as --log log.$(hostname), was refused",
+         "[rendezvous][membership]") {
+  auto options = options_for(2, 3);
+  options.facts = {{"script", "train.py", 7}, {"arguments", "--log n0", 7}, {"precision", "no", 7}};
+  Desk desk{options};
+  const auto with = [&](const std::string& name, const JobFact& fact) {
+    Join join = join_of(name, 2, 3);
+    join.facts = options.facts;
+    *std::ranges::find(join.facts, fact.name, &JobFact::name) = fact;
+    return join;
+  };
+  const PeerId a = desk.comes(with("a", options.facts[1]));
+  GIVEN("other arguments") {
+    const Join other = with("b", {"arguments", "--log n1", 8});
+    const PeerId b = desk.comes(other);
+    THEN("it joins, and both nodes' users read of it") {
+      CHECK(desk.count<Welcome>(b) == 1);
+      CHECK(desk.told ==
+            "node 'b' joined, but its arguments differ: '--log n1' there, '--log n0' on a. If that "
+            "is a mistake, stop the job\n");
+      CHECK(desk.last<Notice>(b).text ==
+            "warning: this node joined, but its arguments differ: '--log n1' here, '--log n0' on "
+            "a. If that is a mistake, stop the job");
+      CHECK(desk.count<Notice>(a) == 0);
+    }
+    THEN("the job runs, and it isn't told again when the node has lost its connection") {
+      desk.pass(kSecond * 2);
+      desk.all_ready();
+      CHECK(desk.phase() == MembershipPhase::running);
+      desk.breaks(b);
+      CHECK(desk.count<Notice>(desk.returns(b)) == 0);
+      CHECK(std::ranges::count(desk.told, '\n') == 1);
+    }
+    THEN("it is told once if the connection breaks before the first round") {
+      CHECK(desk.count<Notice>(desk.comes(other)) == 0);
+      CHECK(std::ranges::count(desk.told, '\n') == 1);
+    }
+    THEN("an agent that is started again reads it, too") {
+      desk.breaks(b);
+      CHECK(desk.count<Notice>(desk.restarts(b)) == 1);
+    }
+  }
+  GIVEN("another script, and none of the arguments") {
+    Join other = with("b", {"script", "eval.py", 8});
+    other.facts[1] = {"arguments", "", 8};
+    const PeerId b = desk.comes(other);
+    THEN("both are named") {
+      CHECK_THAT(desk.last<Notice>(b).text,
+                 Contains("its script differs: 'eval.py' here, 'train.py' on a; its arguments "
+                          "differ: none here, '--log n0' on a. If"));
+    }
+  }
+  GIVEN("arguments so long that they were cut before they differ") {
+    const PeerId b = desk.comes(with("b", {"arguments", "--log n0", 8}));
+    THEN("it doesn't read that a text differs from itself") {
+      CHECK_THAT(desk.last<Notice>(b).text,
+                 Contains("its arguments differ behind what is shown: '--log n0' here and on a."));
+    }
+  }
+  GIVEN("the same") {
+    const PeerId b = desk.comes(with("b", options.facts[0]));
+    THEN("nothing is told") {
+      CHECK(desk.count<Notice>(b) == 0);
+      CHECK(desk.told.empty());
+    }
+  }
+}
+
+TEST_CASE("of a hundred nodes with arguments of their own, the coordinator names eight",
+          "[rendezvous][membership]") {
+  auto options = options_for(100, 100);
+  options.facts = {{"arguments", "--rank 0", 1000}};
+  Desk desk{options};
+  for (std::uint64_t rank = 0; rank < 100; ++rank) {
+    Join join = join_of("n" + std::to_string(rank), 100, 100);
+    join.facts = {{"arguments", "--rank " + std::to_string(rank), 1000 + rank}};
+    CHECK(desk.count<Notice>(desk.comes(join)) == (rank == 0 ? 0 : 1));
+  }
+  CHECK(std::ranges::count(desk.told, '\n') == 8);
+  CHECK_THAT(desk.told, Contains("node 'n8'") &&
+                            Catch::EndsWith("Further nodes that differ aren't named here\n"));
+}
+
+SCENARIO("torchrun's static lines with other worker counts on each machine were refused",
+         "[rendezvous][membership]") {
+  const auto line = [](const std::string& name, std::uint32_t rank, std::uint32_t slots,
+                       bool is_per_node) {
+    Join join = join_of(name, 2, 2);
+    join.wanted = NodeRank{rank};
+    join.slots = slots;
+    join.facts = {{"world size", std::to_string(slots * 2), slots * 2}};
+    if (is_per_node) join.facts.push_back({"processes per node", std::to_string(slots), slots});
+    return join;
+  };
+  const auto desk_of = [](const Join& own) {
+    auto options = options_for(2, 2);
+    options.facts = own.facts;
+    return Desk{options};
+  };
+  GIVEN("--nproc_per_node 2 on the first machine") {
+    const Join own = line("z", 0, 2, true);
+    Desk desk = desk_of(own);
+    WHEN("the second one has --nproc_per_node 1, and joins first") {
+      const PeerId second = desk.comes(line("b", 1, 1, true));
+      const PeerId first = desk.comes(own);
+      THEN("the ranks are 0, 1 and 2, in the order of the node ranks") {
+        CHECK(desk.last<Assigned>(first).first_rank == Rank{0});
+        CHECK(desk.last<Assigned>(second).first_rank == Rank{2});
+        CHECK(desk.last<Assigned>(second).world_size == WorldSize{3});
+        CHECK(desk.told.empty());
+      }
+    }
+    WHEN("the second one has --num_processes 2, of all machines") {
+      THEN("it is refused") {
+        CHECK_THAT(refusal(desk, desk.comes(line("b", 1, 1, false))),
+                   Contains("world size '2'") && Contains("'4'"));
+      }
+    }
+    WHEN("the second one has --num_processes 4, of all machines") {
+      THEN("it joins") { CHECK(desk.count<Welcome>(desk.comes(line("b", 1, 2, false))) == 1); }
+    }
+  }
+  GIVEN("--num_processes 4 on the first machine") {
+    Desk desk = desk_of(line("a", 0, 2, false));
+    THEN("another total is refused, however it was counted") {
+      CHECK_THAT(refusal(desk, desk.comes(line("b", 1, 1, false))), Contains("world size '2'"));
+      CHECK_THAT(refusal(desk, desk.comes(line("b", 1, 1, true))), Contains("world size '2'"));
+    }
+    THEN("--nproc_per_node 2 on the second one is the same total") {
+      CHECK(desk.count<Welcome>(desk.comes(line("b", 1, 2, true))) == 1);
+    }
+  }
+}
+
+TEST_CASE("a coordinator alone names the node whose arguments it knows",
+          "[rendezvous][membership]") {
+  MembershipOptions options;
+  options.job = "job";
+  options.name = "acc-rendezvous on x";
+  Desk desk{options};
+  const auto node = [](const std::string& name, std::uint64_t hash) {
+    Join join = join_of(name, 2, 2);
+    join.facts = {{"arguments", "--of " + name, hash}};
+    return join;
+  };
+  desk.comes(node("b", 1));
+  CHECK_THAT(desk.last<Notice>(desk.comes(node("c", 2))).text,
+             Contains("'--of c' here, '--of b' on b."));
 }
 
 TEST_CASE("the next minor version is let in", "[rendezvous][membership]") {
@@ -207,13 +353,13 @@ SCENARIO("a coordinator that stands alone learns of the job from the first agent
   options.policy.reset();
   Desk desk{options};
   Join join = join_of("a", 2, 3);
-  join.facts = {{"script", "train.py", 7}};
+  join.facts = {{"precision", "fp8", 7}};
   join.policy = JobPolicy{};
   join.policy->join_timeout = kSecond * 20;
   const PeerId first = desk.comes(join);
   THEN("others must fit to it") {
     CHECK_THAT(refusal(desk, desk.comes(join_of("b", 3, 3))), Contains("2:3") && Contains(" 3 "));
-    CHECK_THAT(refusal(desk, desk.comes(join_of("b", 2, 3))), Contains("train.py"));
+    CHECK_THAT(refusal(desk, desk.comes(join_of("b", 2, 3))), Contains("fp8"));
   }
   THEN("its deadline counts") {
     desk.pass(kSecond * 20);
