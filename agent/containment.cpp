@@ -43,7 +43,10 @@ std::string cgroup_name() {
 }
 
 // An agent holds a lock on the folder of its cgroup as long as it lives, which needs no look at a
-// pid: that may be unreadable (hidepid), or belong to another process (another pid namespace).
+// pid: that may be unreadable (hidepid), or belong to another process (another pid namespace). What
+// can be opened for reading can be locked: its mode lets other users pass, but not open it.
+constexpr mode_t kLockedFolder = 0711;
+
 bool lock_folder(int fd) { return ::flock(fd, LOCK_EX | LOCK_NB) == 0; }
 
 UniqueFd open_and_lock(const std::string& path) {
@@ -114,7 +117,7 @@ Containment::Containment() {
 }
 
 void Containment::make_cgroup(std::string path) {
-  if (::mkdir(path.c_str(), 0755) != 0) return;
+  if (::mkdir(path.c_str(), kLockedFolder) != 0) return;
   path_ = std::move(path);
   cgroup_ = open_and_lock(path_);
   if (!cgroup_) give_up_cgroup();  // without the lock others would think us dead
@@ -146,7 +149,7 @@ void Containment::reserve(pid_t pid) {
   remove_dropped();
   if (path_.empty()) return;
   std::string path = path_.substr(0, path_.rfind('/') + 1) + cgroup_name();
-  if (::mkdir(path.c_str(), 0755) != 0) return;
+  if (::mkdir(path.c_str(), kLockedFolder) != 0) return;
   reserve_ = open_and_lock(path);
   reserve_path_ = std::move(path);
   if (!reserve_ || !write_small_file(reserve_path_ + "/cgroup.procs", std::to_string(pid)))

@@ -125,9 +125,11 @@ Result<AgentClient> AgentClient::connect(const std::string& address, Rank rank,
 }
 
 Result<AgentClient> AgentClient::from_environment(Millis patience) {
-  const auto address = variable(worker_env::kAccAgentSocket);
+  const auto named = variable(worker_env::kAccAgentSocket);
+  const std::string address{worker_env::worker_socket_in(named)};
   if (address.empty())
-    return Error{Errc::not_found, "ACC_AGENT_SOCKET isn't set: no acc-launch started this process"};
+    return Error{Errc::not_found,
+                 "ACC_AGENT_SOCKET names no worker's socket: no acc-launch started this process"};
   const auto rank = variable(worker_env::kRank);
   const auto number = rank.empty() ? 0 : parse_number<std::uint32_t>(rank);
   if (!number) return Error{Errc::bad_usage, "RANK '" + printable(rank, 40) + "' isn't a number"};

@@ -58,4 +58,10 @@ Result<UniqueFd> open_control_folder(const ControlFolder& place, bool makes) {
   return folder;
 }
 
+bool may_hold_daemon(const std::string& folder) {
+  struct stat info {};
+  if (::stat(folder.c_str(), &info) != 0) return true;
+  return (info.st_uid == ::geteuid() || info.st_uid == 0) && (info.st_mode & S_IWOTH) == 0;
+}
+
 }  // namespace acc

@@ -32,4 +32,9 @@ struct ControlFolder {
 /// (0700); else they are an error (not_found).
 [[nodiscard]] Result<UniqueFd> open_control_folder(const ControlFolder& place, bool makes);
 
+/// Whether this user's daemon may be looked for below a folder ($XDG_RUNTIME_DIR): it is this
+/// user's or root's, and not all may write to it. In another user's (`su` without `-`) that user
+/// may listen, and must receive no commands. A folder that is missing holds none.
+[[nodiscard]] bool may_hold_daemon(const std::string& folder);
+
 }  // namespace acc

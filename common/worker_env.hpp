@@ -45,6 +45,12 @@ inline constexpr std::string_view kNoColor = "NO_COLOR";
 inline constexpr std::string_view kPager = "PAGER";
 inline constexpr std::string_view kGitPager = "GIT_PAGER";
 
+/// The worker's socket in a value of ACC_AGENT_SOCKET, an abstract one, which begins with '@';
+/// empty: none. A path is the daemon's, exported for acc-ctl, and says nothing of this process.
+[[nodiscard]] constexpr std::string_view worker_socket_in(std::string_view value) {
+  return value.starts_with('@') ? value : std::string_view{};
+}
+
 struct Row {
   std::string_view name;
   std::string_view meaning;

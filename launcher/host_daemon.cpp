@@ -1,5 +1,6 @@
 #include "launcher/host_daemon.hpp"
 
+#include "common/control_folders.hpp"
 #include "common/duration.hpp"
 #include "common/text.hpp"
 #include "common/unique_fd.hpp"
@@ -38,8 +39,11 @@ bool is_answering(int fd) {
   }
 }
 
+bool is_trusted(uid_t user) { return user == 0 || user == ::geteuid(); }
+
 /// errno; 0: a process listens there. Its user is the daemon's. ETIMEDOUT: it gives no answer.
-int try_socket(const std::string& path, uid_t& user) {
+/// EPERM: it is another user's, and wasn't named.
+int try_socket(const std::string& path, bool is_named, uid_t& user) {
   const UniqueFd fd{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
   if (!fd) return errno;
   // Through a descriptor of its folder: the path may be longer than sun_path.
@@ -60,6 +64,7 @@ int try_socket(const std::string& path, uid_t& user) {
   user = ::geteuid();
   if (failed == 0 && ::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0)
     user = peer.uid;
+  if (!is_named && !is_trusted(user)) return EPERM;
   return failed != 0 || is_answering(fd.get()) ? 0 : ETIMEDOUT;
 }
 
@@ -70,6 +75,10 @@ std::string value_of(const Environment& environment, const char* name) {
 
 std::string why_of(int failed) {
   if (failed == ECONNREFUSED) return "nothing listens there";
+  if (failed == EPERM)
+    return "another user listens or may listen there, and would receive the command: unset "
+           "XDG_RUNTIME_DIR if it is another user's (su without -), or name the socket in "
+           "ACC_AGENT_SOCKET if you trust that user";
   if (failed == ETIMEDOUT)
     return "it takes connections, but gives no answer: its process is stopped (kill -CONT PID) or "
            "stuck (systemctl restart acc-agent; jobs go on)";
@@ -78,17 +87,19 @@ std::string why_of(int failed) {
 
 }  // namespace
 
-DaemonFound find_daemon(const Environment& environment) {
-  std::string places[] = {value_of(environment, "ACC_AGENT_SOCKET"), "/run/acc/agent.sock",
-                          value_of(environment, "XDG_RUNTIME_DIR")};
+DaemonFound find_daemon(const Environment& environment, const std::string& of_system) {
+  const auto runtime_folder = value_of(environment, "XDG_RUNTIME_DIR");
+  std::string places[] = {value_of(environment, "ACC_AGENT_SOCKET"), of_system, runtime_folder};
   if (places[0].starts_with('@')) places[0].clear();  // the socket of a worker in a job
-  if (!places[0].empty()) places[1] = places[2] = {};
+  const bool is_named = !places[0].empty();
+  if (is_named) places[1] = places[2] = {};
   if (!places[2].empty()) places[2] += "/acc/agent.sock";
   DaemonFound found;
   for (const auto& place : places) {
     if (place.empty()) continue;
     uid_t user = 0;
-    const int failed = try_socket(place, user);
+    const bool may_be = is_named || &place != &places[2] || may_hold_daemon(runtime_folder);
+    const int failed = may_be ? try_socket(place, is_named, user) : EPERM;
     if (failed == 0) return {place, user != 0, {}};
     found.why += (found.why.empty() ? "" : ", ") + printable(place) + ": " + why_of(failed);
   }

@@ -9,7 +9,6 @@
 #include "common/log.hpp"
 #include "common/round_end.hpp"
 #include "common/text.hpp"
-#include "common/unique_fd.hpp"
 #include "common/version.hpp"
 #include "launcher/cli.hpp"
 #include "launcher/habits.hpp"
@@ -26,13 +25,13 @@
 #include "launcher/output_paths.hpp"
 #include "launcher/plan.hpp"
 #include "launcher/plan_json.hpp"
+#include "launcher/private_file.hpp"
 #include "launcher/program.hpp"
 #include "launcher/script_check.hpp"
 #include "launcher/secret_file.hpp"
 #include "launcher/user_messages.hpp"
 #include "rendezvous/secret.hpp"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -89,13 +88,10 @@ std::vector<Group> platforms(const CommandLine& line) {
 int write_deepspeed_env(const agent::JobPlan& plan, Environment environment) {
   for (const auto& [name, value] : plan.env) environment[name] = value;
   const auto lines = deepspeed_env(environment).lines;  // what is skipped is told by the plan
-  const UniqueFd file{::open(".deepspeed_env", O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600)};
-  if (!file) {
-    tell(system_error(errno, "write '.deepspeed_env'").what);
-    return to_int(ExitCode::output);
-  }
-  write_all(file.get(), join(lines, "\n") + "\n");
-  return 0;
+  const auto written = append_private(".deepspeed_env", join(lines, "\n") + "\n");
+  if (written) return 0;
+  tell(written.error().what);
+  return to_int(ExitCode::output);
 }
 
 /// One command line's way from its words to the agent.

@@ -78,6 +78,14 @@ std::optional<Error> refusal_of_account(const LoginUser& user) {
                    uid + "` must find it"};
 }
 
+std::optional<Error> refusal_of_file_owner(const LoginUser& owner) {
+  if (!refusal_of_account(owner)) return std::nullopt;
+  return Error{Errc::not_permitted,
+               "it belongs to uid " + std::to_string(owner.uid) +
+                   ", which has no account on this node: chown it to a user that `getent passwd` "
+                   "finds, whose job it then is"};
+}
+
 std::optional<Error> refusal_of_all(const NodeLoad& load) {
   if (load.is_closed) return Error{Errc::unavailable, "acc-agent shuts down"};
   if (!load.drained.empty())

@@ -34,6 +34,8 @@ struct NodeLoad {
 /// Why no job of this user is taken; nothing: they are. One person may have thousands of uids
 /// (/etc/subuid), and would count as thousands of users, but only one account.
 [[nodiscard]] std::optional<Error> refusal_of_account(const LoginUser& user);
+/// The same of the owner of a file in jobs.d, whose job it would be.
+[[nodiscard]] std::optional<Error> refusal_of_file_owner(const LoginUser& owner);
 /// Why the node takes no job at all; nothing: it does.
 [[nodiscard]] std::optional<Error> refusal_of_all(const NodeLoad& load);
 /// Why a submission can't be taken now, as a job of `uid`; nothing: it can.

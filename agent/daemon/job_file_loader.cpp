@@ -1,5 +1,6 @@
 #include "agent/daemon/job_file_loader.hpp"
 
+#include "agent/daemon/admission_rules.hpp"
 #include "agent/daemon/on_pool.hpp"
 #include "agent/daemon/process_identity.hpp"
 #include "common/log.hpp"
@@ -108,6 +109,8 @@ awaitable<void> JobFileLoader::load_one(JobFile file) {
   }
   auto user = co_await keeper_.look_up(file.uid, file.gid);
   if (user.has_error()) co_return refuse(file_name(file), user.error().what);
+  if (::geteuid() == 0)
+    if (const auto why = refusal_of_file_owner(*user)) co_return refuse(file_name(file), why->what);
   const auto checked = co_await check(*user, file);
   if (checked.has_error()) co_return refuse(file_name(file), checked.error().what);
   if (job)

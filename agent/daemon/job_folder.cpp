@@ -124,6 +124,10 @@ Result<StateFolder> StateFolder::open(const std::string& path) {
     return Error{Errc::not_permitted, "the state folder '" + path +
                                           "' is another user's link in a folder that all may "
                                           "write to: remove it, or name another folder"};
+  if (const auto why = replaceable_by_others(path); !why.empty())
+    return Error{Errc::not_permitted,
+                 "the state folder '" + path + "' could be replaced by another user's: " + why +
+                     ": name one below /var/lib or your home with --state-dir"};
   std::error_code error;
   std::filesystem::create_directories(path, error);
   if (error) return system_error(error.value(), "create the state folder '" + path + "'");

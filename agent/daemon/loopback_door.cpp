@@ -139,10 +139,15 @@ Result<IssuedToken> LoopbackDoor::issue(const Principal& who, const TokenWish& w
   issued.token = tokens_->sign(claims);
   issued.url = "http://" + join_host_port(at_.host, at_.port) + "/";
   if (wish.for_browser) issued.url += "?token=" + issued.token;
-  log::info("token_issued", {{"uid", who.uid},
-                             {"only_reads", wish.only_reads},
-                             {"for_browser", wish.for_browser},
-                             {"expires_in_s", wish.expires_s}});
+  const auto line = issued_.issued(who.quota_owner(), clock_now());
+  if (line.left_out > 0)
+    log::info("tokens_issued", {{"uid", who.uid}, {"not_logged", line.left_out}});
+  if (line.is_logged)
+    log::info("token_issued", {{"uid", who.uid},
+                               {"only_reads", wish.only_reads},
+                               {"for_browser", wish.for_browser},
+                               {"expires_in_s", wish.expires_s},
+                               {"further", line.is_last ? "not logged for a minute" : "logged"}});
   return issued;
 }
 

@@ -50,6 +50,7 @@ class LoopbackDoor final : public TokenIssuer {
   std::optional<AccessTokens> tokens_;
   UsedTickets used_;
   WrongTokens wrong_;
+  IssuedTokensLog issued_;
   rendezvous::SocketUsers users_;
   AcceptLoop accepting_;
 };

@@ -14,8 +14,9 @@ namespace {
 
 constexpr std::string_view kScheme = "http://";
 constexpr std::uint32_t kMostWrong = 10;  ///< of a source, a minute
-constexpr Millis kWrongTime{60'000};
-constexpr std::size_t kMostWrongSources = 1024;
+constexpr std::uint64_t kMostIssuedLines = 10;  ///< of the log for a user, a minute
+constexpr Millis kCountedTime{60'000};
+constexpr std::size_t kMostCountedUsers = 1024;  ///< before those whose time is over are dropped
 
 bool is_loopback_name(std::string_view host) {
   if (to_lower(host) == "localhost") return true;
@@ -138,11 +139,26 @@ Millis WrongTokens::blocked_for(uid_t source, Instant now) const {
 }
 
 bool WrongTokens::failed(uid_t source, Instant now) {
-  if (sources_.size() >= kMostWrongSources && !sources_.contains(source))
+  if (sources_.size() >= kMostCountedUsers && !sources_.contains(source))
     std::erase_if(sources_, [&](const auto& one) { return one.second.ends <= now; });
   auto& minute = sources_[source];
-  if (minute.ends <= now) minute = {now + kWrongTime, 0};
+  if (minute.ends <= now) minute = {now + kCountedTime, 0};
   return ++minute.failures == 1;
+}
+
+IssuedTokensLog::Verdict IssuedTokensLog::issued(uid_t user, Instant now) {
+  if (users_.size() >= kMostCountedUsers && !users_.contains(user))
+    std::erase_if(users_, [&](const auto& one) { return one.second.ends <= now; });
+  auto& minute = users_[user];
+  Verdict verdict;
+  if (minute.ends <= now) {
+    verdict.left_out = minute.tokens > kMostIssuedLines ? minute.tokens - kMostIssuedLines : 0;
+    minute = {now + kCountedTime, 0};
+  }
+  ++minute.tokens;
+  verdict.is_logged = minute.tokens <= kMostIssuedLines;
+  verdict.is_last = minute.tokens == kMostIssuedLines;
+  return verdict;
 }
 
 }  // namespace acc::agent::daemon

@@ -55,4 +55,23 @@ class WrongTokens {
   std::map<uid_t, Minute> sources_;
 };
 
+/// Limits the log's lines about tokens that a user was given: any local user may ask for as many as
+/// it likes, and would fill the disk.
+class IssuedTokensLog {
+ public:
+  struct Verdict {
+    bool is_logged = false;
+    bool is_last = false;        ///< further ones of this minute aren't logged
+    std::uint64_t left_out = 0;  ///< of this user's tokens, since its last line
+  };
+  [[nodiscard]] Verdict issued(uid_t user, Instant now);
+
+ private:
+  struct Minute {
+    Instant ends;
+    std::uint64_t tokens = 0;
+  };
+  std::map<uid_t, Minute> users_;
+};
+
 }  // namespace acc::agent::daemon

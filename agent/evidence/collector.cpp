@@ -6,6 +6,7 @@
 #include "agent/evidence/proc_facts.hpp"
 #include "agent/evidence/rank_evidence.hpp"
 #include "agent/evidence/stack_text.hpp"
+#include "agent/evidence/stacks_memory.hpp"
 #include "agent/evidence/stacks_report.hpp"
 #include "agent/evidence/tool_runs.hpp"
 #include "agent/small_file.hpp"
@@ -204,15 +205,6 @@ class Collector {
     }
   }
 
-  /// A program that closed what it doesn't know (os.closerange) may have a file of its own there.
-  static bool is_stacks_memory(const UniqueFd& file) {
-    char name[64];
-    const auto link = "/proc/self/fd/" + std::to_string(file.get());
-    const auto n = ::readlink(link.c_str(), name, sizeof name);
-    constexpr std::string_view kName = "/memfd:acc-stacks";
-    return n > 0 && std::string_view{name, static_cast<std::size_t>(n)}.starts_with(kName);
-  }
-
   UniqueFd send_stacks_signal(RankEvidence& rank) const {
     if (!rank.beat || rank.beat->stacks_signal == 0) return {};
     const auto pid = rank.summary.pid;
@@ -227,19 +219,15 @@ class Collector {
           "error (py-spy needs none)");
       return {};
     }
-    const auto path =
-        "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(rank.beat->stacks_fd);
-    UniqueFd file{::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK)};
-    if (!file) return {};
-    if (!is_stacks_memory(file)) {
+    auto [file, is_other_file] = open_stacks_memory(pid, rank.beat->stacks_fd);
+    if (is_other_file)
       rank.notes.emplace_back(
           "its descriptor for Python stacks was closed, and is another file's now: no signal asks "
           "for them (py-spy needs none)");
-      return {};
-    }
+    if (!file) return {};
     if (::ftruncate(file.get(), 0) != 0) return {};
     if (::kill(pid, static_cast<int>(signo)) != 0) return {};
-    return file;
+    return std::move(file);
   }
 
   // ---- flight records ----

@@ -73,13 +73,8 @@ Services find_services(const std::string& flag) {
     return {{named}, true};
   Services services;
   for (const auto& place : places_of_user()) {
-    // No daemon listens in a base that is shared. In one of another user (XDG_RUNTIME_DIR after
-    // `su` without `-`) that user may listen, and must not receive submissions: it has to be named.
-    struct stat info {};
-    const bool is_there = ::stat(place.base.c_str(), &info) == 0;
-    const bool is_trusted = is_there && (info.st_uid == ::geteuid() || info.st_uid == 0) &&
-                            (info.st_mode & S_IWOTH) == 0;
-    if (!place.is_base_shared && (is_trusted || !is_there))
+    // No daemon listens in a base that is shared. One in another user's has to be named.
+    if (!place.is_base_shared && may_hold_daemon(place.base))
       services.sockets.push_back(place.base + "/" + place.own + "/agent.sock");
   }
   services.sockets.emplace_back("/run/acc/agent.sock");

@@ -279,7 +279,7 @@ LaunchEnvironment read_launch_environment(const Lookup& lookup) {
   }
   if (!found) return {};
   read_master(variables, *found);
-  found->agent_socket = variables.text(env::kAccAgentSocket);
+  found->agent_socket = env::worker_socket_in(variables.text(env::kAccAgentSocket));
   found->round = parse_number<std::uint64_t>(variables.text(env::kAccRound));
   return *std::move(found);
 }

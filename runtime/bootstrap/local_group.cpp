@@ -153,7 +153,10 @@ void LocalGroup::accept_all(const UniqueFd& listener, const std::string& group, 
 
 void LocalGroup::accept_peers(const UniqueFd& listener, const std::string& group,
                               Deadline deadline) {
-  for (;;) {
+  // Any user may connect, faster than connections are taken: deadline and processes are looked at
+  // in between.
+  constexpr int kMostAtOnce = 64;
+  for (int i = 0; i < kMostAtOnce && Clock::now() < deadline; ++i) {
     auto peer = accept_from(listener.get());
     if (!peer && peer.error().code == Errc::not_found) return;
     if (!peer)

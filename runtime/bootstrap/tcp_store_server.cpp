@@ -172,8 +172,10 @@ class TcpStoreServer::Loop {
   // ---- connections ----
 
   void accept_some() {
+    // Others may connect faster than connections are taken: clients are served in between.
+    constexpr int kMostAtOnce = 64;
     ++turn_;
-    for (;;) {
+    for (int i = 0; i < kMostAtOnce; ++i) {
       auto fd = accept_from(listener_.get());
       if (!fd && fd.error().code == Errc::not_found) return;
       if (!fd) {

@@ -3,7 +3,6 @@
 #include "common/text.hpp"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -97,8 +96,10 @@ void FileOps::sync_folder(const fs::path& path) {
 }
 
 int FileOps::lock(int fd) {
-  while (::flock(fd, LOCK_EX | LOCK_NB) != 0)
-    if (errno != EINTR) return errno;
+  struct flock whole {};
+  whole.l_type = F_WRLCK;
+  while (::fcntl(fd, F_OFD_SETLK, &whole) != 0)
+    if (errno != EINTR) return errno == EACCES ? EWOULDBLOCK : errno;
   return 0;
 }
 

@@ -163,10 +163,33 @@ struct FolderLock::Held {
 
 namespace {
 
+/// May some read it who may not write to it? They could lock it for reading, which keeps out locks
+/// for writing.
+bool is_open_to_readers(int fd) {
+  struct stat facts {};
+  return ::fstat(fd, &facts) == 0 && (facts.st_mode & ~(facts.st_mode << 1) & 0044) != 0;
+}
+
+/// Those who may write to the file may read it too (a group that shares the folder), nobody else.
+void close_to_readers(int fd) {
+  struct stat facts {};
+  if (::fstat(fd, &facts) != 0) return;
+  const mode_t writers = facts.st_mode & 0022;
+  // Another user's file keeps its mode.
+  [[maybe_unused]] const auto done = ::fchmod(fd, 0600 | writers | (writers << 1));
+}
+
+/// Holders lock it for writing: one for reading is no job's.
+bool is_held_by_reader(int fd) {
+  struct flock asked {};
+  asked.l_type = F_WRLCK;
+  return ::fcntl(fd, F_OFD_GETLK, &asked) == 0 && asked.l_type == F_RDLCK;
+}
+
 /// @return nothing: the file can't be made; the save itself reports that better. (It first removes
 ///   left-overs of dead writers, which may free a full disk.)
 UniqueFd open_lock(const fs::path& file) {
-  UniqueFd fd{::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666)};
+  UniqueFd fd{::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0622)};
   const int errnum = fd ? 0 : errno;
   struct stat facts {};
   const bool is_there = fd ? ::fstat(fd.get(), &facts) == 0 : ::lstat(file.c_str(), &facts) == 0;
@@ -195,7 +218,8 @@ std::shared_ptr<FolderLock::Held> acquire(const fs::path& folder, const Tell& te
         continue;
       }
       const bool alive = holder && !gone && holder->writer.place == self.place;
-      if (is_busy && !gone) refuse(folder, holder, self);
+      const bool is_reader = is_busy && is_open_to_readers(fd.get()) && is_held_by_reader(fd.get());
+      if (is_busy && !gone && !is_reader) refuse(folder, holder, self);
       if (!is_busy && alive && holder->writer.pid != self.pid) refuse(folder, holder, self);
       if (is_busy) {
         ::unlink(file.c_str());
@@ -204,6 +228,7 @@ std::shared_ptr<FolderLock::Held> acquire(const fs::path& folder, const Tell& te
     }
     auto held = std::make_shared<FolderLock::Held>(file, std::move(fd));
     if (!held->is_current()) continue;  // its holder removed it after we had opened it
+    close_to_readers(held->fd.get());
     held->sign();
     if (failed != 0)
       tell(in_quotes(file.native()) + " can't be locked on this file system (" +

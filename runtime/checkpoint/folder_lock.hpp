@@ -10,8 +10,9 @@ namespace acc::runtime::checkpoint {
 
 /// Ensures that one job at a time writes numbered checkpoints to a folder: two would replace and
 /// remove each other's. A kernel lock on the file `.lock` in it, which ends with the process; the
-/// file names its holder, and is removed by it. On a file system without locks the file counts as
-/// long as its process is alive, which is reported. Locks within a process are shared.
+/// file names its holder, and is removed by it. Only a user who may write to the file can take it.
+/// On a file system without locks the file counts as long as its process is alive, which is
+/// reported. Locks within a process are shared.
 class FolderLock {
  public:
   /// Repeated for the same folder it costs one system call.

@@ -194,7 +194,8 @@ namespace {
 // Without a round in its hello, so that an agent that already runs another round answers.
 bool is_current(std::chrono::milliseconds timeout) {
   timeout = runtime::checked_timeout(timeout, "the timeout of is_current");
-  const auto address = variable(worker_env::kAccAgentSocket);
+  const auto named = variable(worker_env::kAccAgentSocket);
+  const std::string address{worker_env::worker_socket_in(named)};
   if (address.empty()) return true;
   const auto rank = parse_number<std::uint32_t>(variable(worker_env::kRank));
   const auto round = parse_number<std::uint64_t>(variable(worker_env::kAccRound));

@@ -114,6 +114,8 @@ def _is_of_ancestor(pid):
 
 
 def _say(line):
+    if not os.environ.get("ACC_AGENT_SOCKET", "").startswith("@"):  # a path is the daemon's, for acc-ctl
+        return
     with socket.socket(socket.AF_UNIX) as agent:
         agent.connect(os.environ["ACC_AGENT_SOCKET"].replace("@", "\0", 1))
         agent.sendall(b"hello %s %s\n%s\n" % (os.environ.get("RANK", "0").encode(), os.environ["ACC_ROUND"].encode(), line))

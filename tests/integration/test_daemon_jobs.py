@@ -763,6 +763,19 @@ class JobFiles(Case):
         self.assertEqual(daemon.ended(job)["state"], "stopped")
         self.assertEqual(len(self.marked("two")), 1)
 
+    @unittest.skipUnless(os.geteuid() == 0, "needs root, to own a file as another user")
+    def test_a_job_file_of_a_uid_without_an_account_ran(self):
+        known = {entry.pw_uid for entry in pwd.getpwall()}
+        uid = next(uid for uid in range(100_000, 200_000) if uid not in known)
+        self.put("stranger.yaml", "mark=stranger hold")
+        os.chown(os.path.join(self.files, "stranger.yaml"), uid, uid)
+        daemon = self.start(self.files)
+        until(lambda: any(event["event"] == "refused" or event.get("job") for event in daemon.events), "the file's fate")
+        refused = [event["text"] for event in daemon.events if event["event"] == "refused"]
+        self.assertEqual(len(refused), 1, daemon.events)
+        self.assertIn(f"job file stranger.yaml is refused: it belongs to uid {uid}, which has no account on this node: chown it", refused[0])
+        self.assertEqual(daemon.do("list"), [])
+
     def test_a_job_file_asks_for_gpus_gets_them_alone_and_is_refused_where_there_are_none(self):
         script = os.path.join(self.folder, "run")
         write(script, f'#!/bin/sh\nexport FAKE_EVENTS={self.marks}\nexec {FAKE} "$@"\n', 0o755)

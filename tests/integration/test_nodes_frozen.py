@@ -214,7 +214,7 @@ class PausedMachine(ClusterTest):
 
     def test_the_line_of_shell_does_the_same(self):
         with open(os.path.join(DOCS, "worker-socket.md")) as f:
-            line = re.search(r"^\[ -z .*grep -q \^number.*$", f.read(), re.M).group(0)
+            line = re.search(r"^\[ .*grep -q \^number.*$", f.read(), re.M).group(0)
         folder = self.job("--num_processes 1", "exit=0").folder
         script = os.path.join(folder, "write.sh")
         harness.write(script, f"cd {folder}; echo $ACC_ROUND > ckpt.$ACC_ROUND; [ -z \"$STALE\" ] || ACC_ROUND=7 RANK=0; touch ckpt.7; {line}\n", 0o755)

@@ -110,7 +110,7 @@ FLOORS = {
         "job": "job_spec node_list host_list hosts_inputs shell_words hosts_flags host_transport host_workers hosts_plan scheduler scheduler_rules mode policies merge_rules merge coordinator_plan main_port machines_plan "
                "commands output_paths script_check",
         "plan": "plan plan_json hosts_json",
-        "programs": "help user_messages secret_file completions docs_tables man_page launcher acc_main acc_*_main",
+        "programs": "help user_messages secret_file private_file completions docs_tables man_page launcher acc_main acc_*_main",
     },
     "launcher/configure": {
         "words": "verbs command pages messages python_numbers keys line_edit menu",

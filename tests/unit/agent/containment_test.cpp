@@ -6,6 +6,7 @@
 
 #include <poll.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -188,6 +189,20 @@ TEST_CASE("the cgroup of an agent that died is swept by the next one", "[agent][
   CHECK(std::filesystem::exists(foreign));
   CHECK(std::filesystem::exists(living.cgroup_path()));
   std::filesystem::remove(foreign);
+}
+
+TEST_CASE("another user's lock kept a job from its cgroup, or a dead one from being swept",
+          "[agent][containment]") {
+  const auto before = ::umask(0022);
+  const Containment containment;
+  ::umask(before);
+  if (containment.cgroup_path().empty()) {
+    WARN("SKIPPED: no writable cgroup v2 here");
+    return;
+  }
+  struct stat facts {};
+  REQUIRE(::stat(containment.cgroup_path().c_str(), &facts) == 0);
+  CHECK((facts.st_mode & 0777) == 0711);  // what others can't open for reading they can't lock
 }
 
 TEST_CASE("a process is looked up by name and state, whatever its name", "[agent][containment]") {

@@ -8,6 +8,8 @@ import pathlib
 import pickle
 import shutil
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -246,6 +248,19 @@ class Worker(unittest.TestCase):
         acc_launch.checkpoint(1)
         with acc_launch.section("evaluation", timeout=1):
             pass
+
+    def test_the_daemons_socket_exported_for_acc_ctl_was_taken_for_the_workers(self):
+        with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as daemon:
+            daemon.bind(folder + "/agent.sock")
+            daemon.listen()
+            daemon.setblocking(False)
+            with open(folder + "/page", "wb") as page:
+                page.write(b"ACCBEAT1" + struct.pack("I", 1) + bytes(8192))
+            for address in (folder + "/agent.sock", folder + "/none"):
+                subprocess.run([sys.executable, "-c", "import acc_heartbeat; acc_heartbeat.heartbeat(1)"], check=True, text=True,
+                               env={**os.environ, "PYTHONPATH": str(SOURCE), "ACC_AGENT_SOCKET": address, "RANK": "0", "ACC_ROUND": "0",
+                                    "ACC_HEARTBEAT_PAGE": folder + "/page:256"})
+            self.assertRaises(BlockingIOError, daemon.accept)
 
     def test_the_package_alone_asks_for_nothing_that_belongs_to_a_rank(self):
         """So --preload may import it: acc_heartbeat opens the rank's page at its import."""

@@ -153,6 +153,10 @@ TEST_CASE("a user's subordinate uids counted as so many users", "[daemon]") {
         "uid 100001 has no account on this node, and only users with one have jobs here: submit as "
         "such a user, outside of a container that has uids of its own; `getent passwd 100001` must "
         "find it");
+  CHECK(text_of(refusal_of_file_owner(user)) ==
+        "it belongs to uid 100001, which has no account on this node: chown it to a user that "
+        "`getent passwd` finds, whose job it then is");
   user.uid = 0;  // a container without /etc/passwd
   CHECK_FALSE(refusal_of_account(user));
+  CHECK_FALSE(refusal_of_file_owner(user));
 }

@@ -153,6 +153,48 @@ TEST_CASE("an acc-agent whose state folder was /tmp closed /tmp to all other use
   CHECK(refusal().empty());
 }
 
+TEST_CASE("root's daemon kept its state below another user's folder", "[daemon]") {
+  const acc::testing::TestFolder folder;
+  const auto above = (folder / "above").string();
+  const auto path = above + "/deep/state";
+  fs::create_directory(above);
+  REQUIRE(::chmod(above.c_str(), 0755) == 0);
+  REQUIRE(StateFolder::open(path).has_value());
+  const auto refusal = [&](const std::string& named) {
+    const auto state = StateFolder::open(named);
+    return state.has_error() ? state.error().what : "";
+  };
+  SECTION("all may write to a folder on the way") {
+    REQUIRE(::chmod(above.c_str(), 0777) == 0);
+    CHECK(refusal(path) == "the state folder '" + path +
+                               "' could be replaced by another user's: '" + above +
+                               "', above it, can be written by other users: name one "
+                               "below /var/lib or your home with --state-dir");
+    fs::create_directory_symlink(above + "/deep", folder / "link");
+    CHECK_THAT(refusal((folder / "link/state").string()), Catch::Contains("'" + above + "'"));
+    CHECK_THAT(refusal(above + "/new"), Catch::Contains(above));
+    CHECK_FALSE(fs::exists(above + "/new"));
+    REQUIRE(::chmod(above.c_str(), S_ISVTX | 0777) == 0);
+    CHECK(refusal(path).empty());
+  }
+  SECTION("another user's") {
+    if (::chown(above.c_str(), 1001, 1001) != 0) {
+      WARN("needs root: skipped");
+      return;
+    }
+    CHECK_THAT(refusal(path + "/"),
+               Catch::Contains("'" + above + "', above it, belongs to uid 1001"));
+  }
+  SECTION("another group may write to it") {
+    if (::chown(above.c_str(), 0, 1001) != 0) {
+      WARN("needs root: skipped");
+      return;
+    }
+    REQUIRE(::chmod(above.c_str(), 0775) == 0);
+    CHECK_THAT(refusal(path), Catch::Contains("can be written by other users"));
+  }
+}
+
 TEST_CASE("two daemons don't share a state folder", "[daemon]") {
   const acc::testing::TestFolder folder;
   const auto first = StateFolder::open(folder.path().string());

@@ -209,6 +209,26 @@ TEST_CASE("a token is taken from one Authorization header, else from the port's 
   CHECK_FALSE(ticket("GET /"));
 }
 
+TEST_CASE("any user could fill the daemon's log by asking for tokens", "[agent][loopback]") {
+  IssuedTokensLog issued;
+  const Instant start{};
+  int logged = 0;
+  int last = 0;
+  for (int i = 0; i < 1000; ++i) {
+    const auto line = issued.issued(1001, start);
+    logged += line.is_logged;
+    last += line.is_last;
+    CHECK(line.left_out == 0);
+  }
+  CHECK(logged == 10);
+  CHECK(last == 1);
+  CHECK(issued.issued(1002, start).is_logged);
+  const auto next = issued.issued(1001, start + Millis{60'000});
+  CHECK(next.is_logged);
+  CHECK(next.left_out == 990);
+  CHECK(issued.issued(1001, start + Millis{60'000}).left_out == 0);
+}
+
 TEST_CASE("wrong tokens of one user are limited, logged once, and don't stop another's",
           "[agent][loopback]") {
   WrongTokens wrong;

@@ -51,6 +51,14 @@ TEST_CASE("without a launcher a process is alone", "[bootstrap]") {
   CHECK(read({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}}).launcher.empty());
 }
 
+TEST_CASE("the daemon's socket, exported for acc-ctl, was taken for the worker's", "[bootstrap]") {
+  const auto socket = [](const char* value) {
+    return read({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"ACC_AGENT_SOCKET", value}}).agent_socket;
+  };
+  CHECK(socket("/run/acc/agent.sock").empty());
+  CHECK(socket("@acc-launch/worker/1").starts_with('@'));
+}
+
 TEST_CASE("each launcher's variables are understood", "[bootstrap]") {
   struct Row {
     std::string launcher;

@@ -219,6 +219,41 @@ TEST_CASE("a process that ends before it came is told by the leader at once",
   ::close(hold[1]);
 }
 
+TEST_CASE("another user's connections without end kept the leader beyond its deadline",
+          "[bootstrap][local_group]") {
+  if (::geteuid() != 0) {
+    WARN("SKIPPED: needs root, to connect as another user");
+    return;
+  }
+  auto doors = doors_for(2);
+  const auto address = SocketAddress::abstract(doors.members[0].local_group);
+  std::vector<pid_t> flood;
+  for (int i = 0; i < 24; ++i) {
+    const auto child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      if (::setuid(65534) != 0) ::_exit(1);
+      ::alarm(30);
+      for (;;) (void)connect_to(address, in(1s));
+    }
+    flood.push_back(child);
+  }
+  auto leading = std::async(std::launch::async, [&] {
+    try {
+      (void)LocalGroup::connect(doors.doors[0], doors.members, 0, "g", in(500ms));
+    } catch (const Error& error) {
+      return std::string{error.what()};
+    }
+    return std::string{"all came"};
+  });
+  CHECK(leading.wait_for(5s) == std::future_status::ready);
+  for (const auto child : flood) {
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+  }
+  CHECK_THAT(leading.get(), Catch::Contains("it has not connected to the leader of its host"));
+}
+
 TEST_CASE("a guest of another group is not taken in", "[bootstrap][local_group]") {
   auto doors = doors_for(2);
   const auto name = doors.members[0].local_group;

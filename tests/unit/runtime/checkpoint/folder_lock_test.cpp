@@ -6,7 +6,9 @@
 
 #include <catch2/catch.hpp>
 
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -146,6 +148,42 @@ TEST_CASE("the lock of a process that was killed, or of an earlier round, is no 
   CHECK(refusal(folder.path()).empty());  // that lock was taken over
   ::unsetenv("ACC_JOB_ID");
   ::unsetenv("ACC_ROUND");
+}
+
+TEST_CASE("a user who could only read the folder stopped its checkpoints",
+          "[runtime][checkpoint]") {
+  const TemporaryFolder folder;
+  const auto path = folder / ".lock";
+  // As an older version left it: all could read it, and lock what they could read.
+  { const acc::UniqueFd made{::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644)}; }
+  ::chmod(path.c_str(), 0644);
+  // An open file of its own, as that of another process: its locks conflict with ours.
+  const acc::UniqueFd reader{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  SECTION("flock") { REQUIRE(::flock(reader.get(), LOCK_EX | LOCK_NB) == 0); }
+  SECTION("a lock for reading") {
+    struct flock shared {};
+    shared.l_type = F_RDLCK;
+    REQUIRE(::fcntl(reader.get(), F_OFD_SETLK, &shared) == 0);
+  }
+  FolderLock lock;
+  REQUIRE_NOTHROW(lock.take(folder.path()));
+  struct stat facts {};
+  REQUIRE(::stat(path.c_str(), &facts) == 0);
+  CHECK((facts.st_mode & 0777) == 0600);
+}
+
+TEST_CASE("those who may write to the lock file may read it, and nobody else",
+          "[runtime][checkpoint]") {
+  const TemporaryFolder folder;
+  const auto [mask, mode] = GENERATE(table<mode_t, mode_t>(
+      {{0022, 0600}, {0002, 0660}, {0027, 0600}, {0077, 0600}, {0000, 0666}}));
+  const auto before = ::umask(mask);
+  FolderLock lock;
+  lock.take(folder.path());
+  ::umask(before);
+  struct stat facts {};
+  REQUIRE(::stat((folder / ".lock").c_str(), &facts) == 0);
+  CHECK((facts.st_mode & 0777) == mode);
 }
 
 TEST_CASE("a folder whose .lock is a directory or a link isn't saved to as if it were locked",

@@ -137,6 +137,17 @@ TEST_CASE("a thread of heartbeats repeats the step", "[agent]") {
   ::waitpid(pid, nullptr, 0);
 }
 
+TEST_CASE(
+    "with acc-ctl's ACC_AGENT_SOCKET exported, each save of a program without acc-launch failed",
+    "[agent]") {
+  const auto pid = in_child("/run/acc/agent.sock", [] {
+    ::unsetenv("ACC_ROUND");
+    acc::agent::heartbeat(7);
+    return acc::agent::is_current() && !acc::agent::present();
+  });
+  CHECK(went_well(pid));
+}
+
 TEST_CASE("a heartbeat without an interval is refused", "[agent]") {
   for (const auto every : {0ms, -1ms}) {
     try {

@@ -1,0 +1,14 @@
+#pragma once
+
+#include "common/error.hpp"
+
+#include <string>
+
+namespace acc::launcher {
+
+/// Appends to a file that may hold secrets, which is made if it is missing: a regular file of this
+/// user with no other name, whose mode becomes 0600. What another user may have planted in a shared
+/// working directory (a link, a file of its own) is an error, with what to do.
+[[nodiscard]] Result<void> append_private(const std::string& path, const std::string& text);
+
+}  // namespace acc::launcher
