@@ -535,3 +535,124 @@ TEST_CASE("a scheduler's state is a part of save_state", "[runtime][training]") 
   }
   CHECK(again == rates);
 }
+
+// ---- two runs in one folder ----
+
+namespace {
+
+/// A run whose state is one number, `ranks` of it in one folder.
+struct NumberRun {
+  std::vector<float> value;
+  Accelerator accelerator;
+  NumberRun(ProcessGroup& group, const fs::path& folder, float number, int limit = 0)
+      : value(3, number), accelerator{group, in_folder(folder, limit)} {
+    accelerator.register_for_checkpointing("value", std::span<float>{value});
+  }
+};
+
+float saved_in(ProcessGroup& group, const fs::path& folder, std::uint64_t number) {
+  NumberRun reader{group, folder, -1};
+  reader.accelerator.load_state(folder / "checkpoints" / checkpoint_name(number));
+  return reader.value[0];
+}
+
+constexpr const char* kTwoRuns = "invalid_argument: another run";
+
+}  // namespace
+
+TEST_CASE("a run replaced what another one had saved and ended since it loaded",
+          "[runtime][training]") {
+  const bool resumes = GENERATE(false, true);
+  const int limit = GENERATE(0, 2);
+  const TestFolder folder;
+  std::atomic<int> right = 0;
+  on_ranks(2, [&](ProcessGroup& group) {
+    const auto say = [](bool claim, const char* what) {
+      if (!claim) throw std::runtime_error{what};
+    };
+    if (resumes) {
+      NumberRun before{group, folder.path(), 1};
+      before.accelerator.save_state();
+    }
+    NumberRun late{group, folder.path(), 2, limit};
+    late.accelerator.load_state();
+    late.value.assign(3, 2);
+    const std::uint64_t first = resumes ? 1 : 0;
+    {
+      NumberRun other{group, folder.path(), 3, limit};
+      other.accelerator.load_state();
+      other.value.assign(3, 3);
+      other.accelerator.save_state();
+      other.accelerator.save_state();
+    }
+    const std::string told = refusal([&] { late.accelerator.save_state(); });
+    say(told.starts_with(kTwoRuns), "not refused");
+    say(told.find(checkpoint_name(first + 1)) != std::string::npos, "not named");
+    say(told.find("project_dir") != std::string::npos, "no cure");
+    say(saved_in(group, folder.path(), first) == 3, "replaced");
+    say(saved_in(group, folder.path(), first + 1) == 3, "replaced the second");
+    // The refused one doesn't keep others out, and may go on from what is there.
+    late.accelerator.load_state();
+    say(late.value[0] == 3, "not the newest");
+    say(late.accelerator.save_state().filename() == checkpoint_name(first + 2), "other number");
+    say(late.accelerator.save_state().filename() == checkpoint_name(first + 3), "other number");
+    ++right;
+  });
+  CHECK(right == 2);
+}
+
+TEST_CASE("two Accelerators of one process replaced each other's checkpoints",
+          "[runtime][training]") {
+  const bool loads = GENERATE(true, false);
+  const TestFolder folder;
+  auto group = ProcessGroup{acc::testing::thread_groups(1)[0]};
+  NumberRun one{group, folder.path(), 1}, other{group, folder.path(), 2};
+  if (loads) {
+    one.accelerator.load_state();
+    other.accelerator.load_state();
+  }
+  one.accelerator.save_state();
+  CHECK(refusal([&] { other.accelerator.save_state(); }).starts_with("invalid_argument"));
+  CHECK(saved_in(group, folder.path(), 0) == 1);
+  other.accelerator.load_state();
+  CHECK(other.accelerator.save_state().filename() == "checkpoint_1");
+  CHECK(refusal([&] { one.accelerator.save_state(); }).starts_with(kTwoRuns));
+  CHECK(list_checkpoints(folder.path() / "checkpoints") == std::vector<std::uint64_t>{1, 0});
+}
+
+TEST_CASE("a folder that was emptied and filled by another run is noticed by the one that loaded",
+          "[runtime][training]") {
+  const TestFolder folder;
+  auto group = ProcessGroup{acc::testing::thread_groups(1)[0]};
+  { NumberRun{group, folder.path(), 1}.accelerator.save_state(); }
+  NumberRun late{group, folder.path(), 2};
+  late.accelerator.load_state();
+  fs::remove_all(folder.path() / "checkpoints");
+  { NumberRun{group, folder.path(), 3}.accelerator.save_state(); }
+  CHECK(refusal([&] { late.accelerator.save_state(); }).starts_with(kTwoRuns));
+  CHECK(saved_in(group, folder.path(), 0) == 3);
+}
+
+TEST_CASE("what the run itself wrote or removed, and what is removed by hand, is no other run's",
+          "[runtime][training]") {
+  const bool async = GENERATE(false, true);
+  const TestFolder folder;
+  const auto checkpoints = folder.path() / "checkpoints";
+  auto group = ProcessGroup{acc::testing::thread_groups(1)[0]};
+  for (int attempt = 0; attempt < 2; ++attempt) {  // the second goes on after the first
+    auto options = in_folder(folder.path(), 2);
+    options.async_checkpoints = async;
+    Accelerator accelerator{group, options};
+    std::vector<float> value(3, 1);
+    accelerator.register_for_checkpointing("value", std::span<float>{value});
+    accelerator.load_state();
+    for (int i = 0; i < 4; ++i) accelerator.save_state();
+  }
+  CHECK(list_checkpoints(checkpoints) == std::vector<std::uint64_t>{7, 6});
+  // Older ones on purpose, with later ones there: a number above all, and nobody is in the way.
+  NumberRun run{group, folder.path(), 1};
+  run.accelerator.load_state(checkpoints / "checkpoint_6");
+  CHECK(run.accelerator.save_state().filename() == "checkpoint_8");
+  fs::remove_all(checkpoints / "checkpoint_7");
+  CHECK(run.accelerator.save_state().filename() == "checkpoint_9");
+}
