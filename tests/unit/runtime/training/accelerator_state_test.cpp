@@ -7,9 +7,11 @@
 #include <acc/error.hpp>
 #include <atomic>
 #include <filesystem>
+#include <limits>
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 /// What a checkpoint of an Accelerator means: to the run that goes on from it, and to others.
@@ -655,4 +657,101 @@ TEST_CASE("what the run itself wrote or removed, and what is removed by hand, is
   CHECK(run.accelerator.save_state().filename() == "checkpoint_8");
   fs::remove_all(checkpoints / "checkpoint_7");
   CHECK(run.accelerator.save_state().filename() == "checkpoint_9");
+}
+
+// ---- between backward and step ----
+
+namespace {
+
+/// One weight, without its step.
+struct OneWeight {
+  std::vector<float> weight{1};
+  Accelerator accelerator;
+  GradientReducer& reducer;
+  Sgd optimizer;
+  OneWeight(ProcessGroup& group, AcceleratorOptions options, GradientMode mode)
+      : accelerator{group, std::move(options)},
+        reducer{
+            accelerator.prepare_model({{"weight", std::span<float>{weight}, {}}}, {.mode = mode})},
+        optimizer{reducer, {.learning_rate = 1}} {
+    accelerator.prepare(optimizer);
+  }
+  void backward(float gradient) {
+    accelerator.backward([&](double) {
+      static_cast<float*>(reducer.gradient(0).data)[0] += gradient;
+      reducer.ready(0);
+    });
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a checkpoint between backward() and step() lost that step without a word",
+          "[runtime][training]") {
+  const auto mode = GENERATE(GradientMode::all_reduce, GradientMode::reduce_scatter);
+  const TestFolder folder;
+  std::atomic<int> right = 0;
+  on_ranks(2, [&](ProcessGroup& group) {
+    const auto say = [](bool claim, const char* what) {
+      if (!claim) throw std::runtime_error{what};
+    };
+    OneWeight loop{group, in_folder(folder.path()), mode};
+    const auto told = [&] { return refusal([&] { loop.accelerator.save_state(); }); };
+    say(told().empty(), "before the first backward");
+    loop.backward(1);
+    say(told().starts_with("invalid_argument: save_state between backward() and step()"),
+        "not refused");
+    loop.accelerator.step(loop.optimizer);
+    say(told().empty(), "stepped");  // zero_grad() may begin the next batch
+    loop.accelerator.zero_grad(loop.optimizer);
+    say(told().empty(), "zeroed");
+    loop.backward(1);
+    loop.accelerator.zero_grad(loop.optimizer);  // a batch that is left out on purpose
+    say(told().empty(), "left out");
+    loop.backward(1);
+    loop.accelerator.load_state();
+    say(told().empty(), "loaded");
+    ++right;
+  });
+  CHECK(right == 2);
+  CHECK(list_checkpoints(folder.path() / "checkpoints").size() == 5);
+}
+
+TEST_CASE("a step that the scaler skipped, or that waits for its last batch, is no lost one",
+          "[runtime][training]") {
+  const TestFolder folder;
+  auto group = ProcessGroup{acc::testing::thread_groups(1)[0]};
+  auto options = in_folder(folder.path());
+  options.mixed_precision = MixedPrecision::fp16;
+  OneWeight skipping{group, options, GradientMode::all_reduce};
+  skipping.backward(std::numeric_limits<float>::infinity());
+  CHECK_FALSE(skipping.accelerator.step(skipping.optimizer));
+  skipping.accelerator.save_state();
+
+  auto each = in_folder(folder.path() / "each");
+  each.gradient_accumulation_steps = 2;
+  each.sync_each_batch = true;
+  OneWeight waiting{group, each, GradientMode::all_reduce};
+  const auto batch = [&] {
+    const auto accumulating = waiting.accelerator.accumulate();
+    waiting.backward(1);
+  };
+  batch();
+  waiting.accelerator.save_state();
+  batch();
+  CHECK(refusal([&] { waiting.accelerator.save_state(); }).find("step()") != std::string::npos);
+}
+
+TEST_CASE("two optimizers of one model: a step of one isn't that of the other",
+          "[runtime][training]") {
+  const TestFolder folder;
+  auto group = ProcessGroup{acc::testing::thread_groups(1)[0]};
+  OneWeight loop{group, in_folder(folder.path()), GradientMode::all_reduce};
+  Sgd other{loop.reducer, {.learning_rate = 1}};
+  loop.accelerator.prepare(other);
+  loop.backward(1);
+  loop.optimizer.step();
+  CHECK_FALSE(refusal([&] { loop.accelerator.save_state(); }).empty());
+  other.step();
+  CHECK(refusal([&] { loop.accelerator.save_state(); }).empty());
 }
