@@ -56,7 +56,7 @@ Beat read(const Slot& slot) {
   for (int i = 0; i < kTries; ++i) {
     const auto edition = slot.edition.load(std::memory_order_acquire);
     beat.section_since_ns = slot.section_since_ns.load(kRelaxed);
-    beat.section_limit_ms = slot.section_limit_ms.load(kRelaxed);
+    beat.section_limit_ms = std::min(slot.section_limit_ms.load(kRelaxed), kLongestSectionMs);
     beat.section = beat.section_since_ns != 0 ? section_of(slot) : std::string{};
     std::atomic_thread_fence(std::memory_order_acquire);
     if (edition % 2 == 0 && slot.edition.load(kRelaxed) == edition) break;

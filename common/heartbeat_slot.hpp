@@ -66,6 +66,10 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
   return sizeof(Header) + slot * sizeof(Slot);
 }
 
+/// The longest limit of a section that is read, in milliseconds: with more, times of a clock in
+/// nanoseconds would overflow. Writers have their own limits, or none.
+inline constexpr std::uint64_t kLongestSectionMs = 100ULL * 365 * 24 * 60 * 60 * 1000;
+
 struct Collective {
   std::uint64_t sequence = 0;  ///< 0: none yet
   std::uint8_t operation = 0;  ///< as runtime::Operation
@@ -93,7 +97,7 @@ struct Beat {
   std::uint32_t stacks_signal = 0;
   std::uint32_t stacks_fd = 0;
   std::uint64_t section_since_ns = 0;
-  std::uint64_t section_limit_ms = 0;
+  std::uint64_t section_limit_ms = 0;  ///< at most kLongestSectionMs
   std::string section;  ///< of the innermost one; printable
   bool peer_failed = false;
   friend bool operator==(const Beat&, const Beat&) = default;

@@ -79,6 +79,11 @@ checkpoint::SavePlan Checkpointer::Impl::plan_for(fs::path target) const {
   return plan;
 }
 
+void Checkpointer::Impl::guard(checkpoint::SavePlan& plan) noexcept {
+  plan.lock = &lock_;
+  plan.known = &known_;
+}
+
 void Checkpointer::Impl::save(checkpoint::SavePlan plan, const CheckpointState& state) {
   wait();
   if (plan.lock != nullptr) {
@@ -140,6 +145,7 @@ void Checkpointer::Impl::tell_names_above_all_numbers() {
 std::optional<Restored> Checkpointer::Impl::open() {
   wait();
   tell_names_above_all_numbers();
+  known_.look(options_.folder);
   auto restored = checkpoint::open_newest(group_, options_.folder, options_.threads, known_bad_,
                                           [this](const std::string& what) { tell(what); });
   own_.reset();
@@ -149,6 +155,7 @@ std::optional<Restored> Checkpointer::Impl::open() {
 Restored Checkpointer::Impl::open_from(const fs::path& path) {
   wait();
   const auto target = plan_for(path).target;
+  known_.look(options_.folder);
   auto restored = checkpoint::open_this(group_, target, options_.threads);
   if (target.parent_path() == options_.folder) own_.reset();
   return restored;
@@ -161,6 +168,7 @@ void Checkpointer::Impl::fill(const CheckpointState& state, Restored& restored) 
 std::optional<std::uint64_t> Checkpointer::Impl::newest_number() {
   wait();
   tell_names_above_all_numbers();
+  if (!known_.has_looked()) known_.look(options_.folder);
   const auto numbers = checkpoint::candidates(group_, options_.folder);
   if (numbers.empty()) return std::nullopt;
   return numbers.front();
@@ -183,7 +191,7 @@ fs::path Checkpointer::save(std::uint64_t number, const CheckpointState& state) 
   auto plan = impl_->plan_for(impl_->options().folder / checkpoint_name(number));
   plan.number = number;
   plan.removal.keep = impl_->options().keep_last;
-  plan.lock = impl_->lock();
+  impl_->guard(plan);
   auto target = plan.target;
   impl_->save(std::move(plan), state);
   return target;

@@ -2,6 +2,7 @@
 
 #include "runtime/checkpoint/folder.hpp"
 #include "runtime/checkpoint/host_state.hpp"
+#include "runtime/checkpoint/known_checkpoints.hpp"
 #include "runtime/checkpoint/save.hpp"
 
 #include <acc/checkpoint.hpp>
@@ -29,7 +30,8 @@ class Checkpointer::Impl {
 
   [[nodiscard]] checkpoint::SavePlan plan_for(std::filesystem::path target) const;
   [[nodiscard]] const CheckpointOptions& options() const noexcept { return options_; }
-  [[nodiscard]] checkpoint::FolderLock* lock() noexcept { return &lock_; }
+  /// For a numbered checkpoint.
+  void guard(checkpoint::SavePlan& plan) noexcept;
 
  private:
   void write(const checkpoint::SavePlan& plan, const checkpoint::HostState& state,
@@ -48,6 +50,7 @@ class Checkpointer::Impl {
   /// Numbers saved by this object. Nothing: it has loaded, so the whole folder belongs to this run.
   std::optional<std::set<std::uint64_t>> own_ = std::set<std::uint64_t>{};
   checkpoint::FolderLock lock_;
+  checkpoint::KnownCheckpoints known_;  ///< of rank 0; written by writing_ while it runs
   std::thread writing_;
   std::exception_ptr failure_;  ///< of writing_, read after it is joined
 };

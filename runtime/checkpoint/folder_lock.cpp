@@ -89,8 +89,18 @@ std::optional<Holder> read_holder(int fd) {
   }
 }
 
+bool is_same_process(const Writer& one, const Writer& other) {
+  return one.place == other.place && one.pid == other.pid && one.start == other.start;
+}
+
 [[noreturn]] void refuse(const fs::path& folder, const std::optional<Holder>& holder,
                          const Writer& self) {
+  if (holder && is_same_process(holder->writer, self))
+    throw Error{ErrorCode::invalid_argument,
+                "another copy of the runtime in this process (" + std::to_string(self.pid) +
+                    "), as libacc.so beside the C++ library, writes checkpoints to " +
+                    in_quotes(folder.native()) +
+                    ": give each a folder of its own, or save with one of them alone"};
   std::string who = "another job";
   if (holder) {
     const bool is_this_job =
@@ -106,10 +116,6 @@ std::optional<Holder> read_holder(int fd) {
           ": give this one a folder of its own, or end that one. If it is gone for certain, "
           "remove " +
           in_quotes((folder / kLock).native())};
-}
-
-bool is_same_process(const Writer& one, const Writer& other) {
-  return one.place == other.place && one.pid == other.pid && one.start == other.start;
 }
 
 /// "a directory"; nothing: a regular file.
@@ -203,6 +209,7 @@ std::shared_ptr<FolderLock::Held> acquire(const fs::path& folder, const Tell& te
                                           FileOps& files) {
   const auto file = folder / kLock;
   const auto self = this_writer();
+  std::optional<Holder> last;
   for (int i = 0; i < kTries; ++i) {
     UniqueFd fd = open_lock(file);
     if (!fd) return nullptr;
@@ -214,6 +221,7 @@ std::shared_ptr<FolderLock::Held> acquire(const fs::path& folder, const Tell& te
       // child.
       const bool gone = holder && is_gone(holder->writer, self);
       if (is_busy && holder && is_same_process(holder->writer, self)) {
+        last = holder;
         std::this_thread::yield();  // another thread is about to release it
         continue;
       }
@@ -237,7 +245,7 @@ std::shared_ptr<FolderLock::Held> acquire(const fs::path& folder, const Tell& te
            "there is none");
     return held;
   }
-  refuse(folder, std::nullopt, self);
+  refuse(folder, last, self);
 }
 
 }  // namespace

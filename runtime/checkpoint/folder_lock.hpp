@@ -22,6 +22,8 @@ class FolderLock {
   void take(
       const fs::path& folder, const Tell& tell = [](const std::string&) {},
       FileOps& files = FileOps::real());
+  /// Of this object; others of this process keep theirs.
+  void release() noexcept { held_.reset(); }
 
   struct Held;
 

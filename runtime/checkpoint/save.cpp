@@ -188,6 +188,26 @@ Standing standing_of(const SavePlan& plan) {
   return plan.lock != nullptr ? Standing::numbered : Standing::by_itself;
 }
 
+/// With the folder's lock: has another run, which has ended since, written here after this one
+/// had looked what is there?
+void refuse_mixing(const SavePlan& plan, const fs::path& folder) {
+  if (plan.known == nullptr) return;
+  const auto others = plan.known->foreign(folder);
+  if (others.empty()) return;
+  plan.lock->release();
+  std::vector<std::string> names;
+  for (const auto number : others) names.push_back(checkpoint_name(number));
+  if (names.size() > 3) names = {names.front(), "…", names.back()};
+  throw Error{ErrorCode::invalid_argument,
+              "another run, or another part of this program, wrote " + join(names, ", ") + " to " +
+                  in_quotes(folder.native()) + " since this one loaded or began; " +
+                  checkpoint_name(plan.number) +
+                  " wasn't saved, as two runs in one folder replace and remove each other's "
+                  "checkpoints. Give each run a folder of its own (project_dir), or load again to "
+                  "go on from " +
+                  names.back()};
+}
+
 /// Pruning affects a later attempt, too.
 bool may_prune(const Tell& tell) {
   try {
@@ -212,7 +232,10 @@ void finish(FileOps& files, const SavePlan& plan, const fs::path& folder,
       write_file(files, folder / kManifest, to_text(assembly.manifest()));
   files.sync_folder(folder);
   require_replaceable(plan.target, standing_of(plan));  // it may have been filled meanwhile
-  make_valid(files, folder, plan.target, tell);
+  const auto placed = caught([&] { make_valid(files, folder, plan.target, tell); });
+  // Also of a failure: it may have been in place already.
+  if (plan.known != nullptr) plan.known->note(plan.target.parent_path(), plan.number);
+  if (placed) throw *placed;
   if (plan.removal.keep > 0 && may_prune(tell))
     keep_last(files, plan.target.parent_path(), plan.number, plan.removal, tell);
 }
@@ -243,6 +266,7 @@ Begun begin(ProcessGroup& group, FileOps& files, const SavePlan& plan, const Tel
       require_replaceable(plan.target, standing_of(plan));
       make_folders(files, parent);
       if (plan.lock != nullptr) plan.lock->take(parent, tell, files);
+      refuse_mixing(plan, parent);
       remove_leftovers(files, parent, tell);
       files.make_folder(parent / name);
     });

@@ -4,6 +4,7 @@
 #include "runtime/checkpoint/folder.hpp"
 #include "runtime/checkpoint/folder_lock.hpp"
 #include "runtime/checkpoint/host_state.hpp"
+#include "runtime/checkpoint/known_checkpoints.hpp"
 
 #include <acc/error.hpp>
 #include <acc/process_group.hpp>
@@ -19,6 +20,8 @@ struct SavePlan {
   int threads = 1;
   Removal removal;
   FolderLock* lock = nullptr;  ///< of the folder; nullptr: a checkpoint that stands by itself
+  KnownCheckpoints* known =
+      nullptr;  ///< of a numbered one: others' are neither replaced nor removed
 };
 
 /// Collective. Every rank writes its part to a temporary folder; rank 0 writes the manifest and

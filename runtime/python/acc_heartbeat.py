@@ -15,6 +15,8 @@ import contextlib, faulthandler, fcntl, math, mmap, os, signal, socket, struct, 
 _page = _at = None
 _pending = False  # a child of the process that has the page: the rank itself if that one sends no heartbeats
 _sections = []
+_LARGEST = 2**64 - 1
+_LONGEST_MS = 100 * 365 * 24 * 60 * 60 * 1000  # of a section, in the page; more than a clock in nanoseconds can be added to
 
 
 def _open():
@@ -126,7 +128,7 @@ def heartbeat(step):
     if _pending and _page is not None:
         _take_over()
     if _page is not None:
-        step = max(int(step), 0)
+        step = min(max(int(step), 0), _LARGEST)
         beats = struct.unpack_from("Q", _page, _at)[0]
         struct.pack_into("QQQ", _page, _at, beats + 1, time.monotonic_ns(), step)
 
@@ -134,16 +136,25 @@ def heartbeat(step):
 def checkpoint(step):
     """A complete checkpoint of this step was written: restarts count as progress from here."""
     if _page is not None and not _pending:
-        step = max(int(step), 0)
+        step = min(max(int(step), 0), _LARGEST)
         struct.pack_into("QQ", _page, _at + 24, struct.unpack_from("Q", _page, _at + 24)[0] + 1, step)
         with contextlib.suppress(OSError, KeyError):
             _say(b"checkpoint %d" % step)
 
 
+def _milliseconds(timeout):
+    """0, no limit: None, or no number above 0."""
+    limit = (timeout or 0) * 1000
+    return math.ceil(min(limit, _LONGEST_MS)) if limit > 0 else 0
+
+
 @contextlib.contextmanager
 def section(name, timeout=None):
-    """A part that may take longer than a step; with a timeout in seconds, no longer than that."""
-    _sections.append((name.encode()[:55], time.monotonic_ns(), math.ceil(max(timeout or 0, 0) * 1000)))
+    """A part that may take longer than a step; with a timeout in seconds, no longer than that; math.inf: 100 years."""
+    if _page is None:
+        yield
+        return
+    _sections.append((name.encode()[:55], time.monotonic_ns(), _milliseconds(timeout)))
     _show(_sections[-1])
     try:
         yield

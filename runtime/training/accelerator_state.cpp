@@ -252,8 +252,19 @@ void Accelerator::State::add_texts(CheckpointState& state) {
   state.per_rank[kGenerator] = wrapped(kGenerator, generator.state());
 }
 
+void Accelerator::State::require_applied() const {
+  if (!gradient_state->sync_gradients()) return;  // add_gradients() keeps them
+  if (std::ranges::none_of(optimizers, &Optimizer::has_unapplied_gradients)) return;
+  throw Error{
+      ErrorCode::invalid_argument,
+      "save_state between backward() and step(): the gradients are complete and not applied "
+      "yet, and a run that loads the checkpoint would go on without this step. Save behind "
+      "step(), or call zero_grad() first if the step is left out on purpose"};
+}
+
 CheckpointState Accelerator::State::what_to_save() {
   for (const GradientReducer& reducer : reducers) reducer.require_between_backwards("save_state");
+  require_applied();
   CheckpointState state;
   add_tensors(state);
   add_gradients(state);

@@ -75,6 +75,9 @@ struct Accelerator::State {
   void together(const char* operation, const std::function<void()>& work);
 
  private:
+  /// A loop that goes on from a checkpoint begins with the next batch, so that means which were not
+  /// applied yet would be lost.
+  void require_applied() const;
   void add_tensors(CheckpointState& state);
   void add_gradients(CheckpointState& state);
   void add_texts(CheckpointState& state);

@@ -88,6 +88,7 @@ void GradientReducer::finish() {
   State& s = *state_;
   if (!s.is_reduced()) {
     s.added_up = true;
+    s.means = 0;
     s.restored.clear();
     return s.begin_backward();
   }
@@ -103,6 +104,7 @@ void GradientReducer::finish() {
   if (asks && !s.options.static_graph) s.used_anywhere.clear();
   std::ranges::fill(s.used, 0);
   s.added_up = false;
+  s.means = ++s.reductions;
   s.settle_layout();
   s.begin_backward();
 }
@@ -127,6 +129,8 @@ void GradientReducer::reduce_whole(bool whole) {
 }
 
 bool GradientReducer::accumulating() const noexcept { return state_->added_up; }
+
+std::uint64_t GradientReducer::means() const noexcept { return state_->means; }
 
 std::string GradientReducer::used() const {
   std::string used;

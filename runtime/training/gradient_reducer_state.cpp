@@ -280,12 +280,14 @@ void GradientReducer::State::cancel() {
 }
 
 void GradientReducer::State::zero_gradients() {
+  means = 0;
   for (const Parameter& parameter : parameters())
     training::fill(parameter.gradient.data, 0, parameter.gradient.bytes(),
                    parameter.gradient.device, options.how.stream);
 }
 
 void GradientReducer::State::put_restored() {
+  means = 0;
   for (std::size_t i = 0; i < restored.size(); ++i) {
     const TensorView& gradient = parameters()[i].gradient;
     if (gradient.device.kind == Device::Kind::cuda) {

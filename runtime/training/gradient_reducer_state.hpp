@@ -41,6 +41,8 @@ struct GradientReducer::State {
   std::vector<char> is_ready;                  ///< by parameter, in this backward
   std::vector<char> used;                      ///< by parameter, since the last reduction
   bool added_up = false;                       ///< was a backward since then not reduced?
+  std::uint64_t reductions = 0;                ///< in all
+  std::uint64_t means = 0;                     ///< number of the last one; 0: its means are gone
   std::vector<std::size_t> missing_in_bucket;  ///< by bucket: how many aren't ready
   std::size_t next_bucket = 0;                 ///< the first that wasn't started
   std::vector<Work> works;                     ///< by bucket

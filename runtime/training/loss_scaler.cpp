@@ -81,6 +81,7 @@ bool LossScaler::step(Optimizer& optimizer) {
     optimizer.step();
     return true;
   }
+  optimizer.skip_step();
   ++skipped_;
   skipped_last_ = true;
   skipped_now_.insert(&optimizer);

@@ -158,6 +158,7 @@ void Optimizer::step() {
   const InUserCall within{UserCall::step};
   if (reducer_ != nullptr) reducer_->require_between_backwards("step");
   make_state();
+  skip_step();  // these gradients are dealt with
   ++steps_;
   const auto all = ranges();
   if (!sharded()) {
@@ -220,6 +221,14 @@ void Optimizer::update_16_bits(const Piece& whole) const {
 
 void* Optimizer::stream() const noexcept {
   return reducer_ != nullptr ? reducer_->stream() : nullptr;
+}
+
+void Optimizer::skip_step() noexcept {
+  if (reducer_ != nullptr) applied_ = reducer_->means();
+}
+
+bool Optimizer::has_unapplied_gradients() const noexcept {
+  return reducer_ != nullptr && reducer_->means() != 0 && reducer_->means() != applied_;
 }
 
 void Optimizer::zero_grad() {

@@ -227,7 +227,29 @@ thread.join()
         self.assertNotIn("hung", job.stderr)
 
     def test_a_step_that_is_no_number_of_the_page_ended_the_training(self):
-        self.run_script("for step in (-1, 3.0, True): acc_heartbeat.heartbeat(step); acc_heartbeat.checkpoint(step)\n", 0)
+        self.run_script("for step in (-1, 3.0, True, 2**64): acc_heartbeat.heartbeat(step); acc_heartbeat.checkpoint(step)\n", 0)
+
+    def test_a_section_without_an_end_ended_the_training(self):
+        """OverflowError, also without acc-launch; a huge limit left the section in the page half changed, and open for good."""
+        script = ("import math\nfor step in range(4): acc_heartbeat.heartbeat(step)\n"
+                  "for limit in (math.inf, 1e30, 2**63 - 1, 2**64, 1e18, -math.inf, math.nan, 0, None):\n"
+                  "    with acc_heartbeat.section('evaluation', timeout=limit): time.sleep(0.3)\n"
+                  "assert not acc_heartbeat._sections\n")
+        self.run_script(script, 0)
+        alone = ("import sys, time; sys.path.insert(0, sys.argv[1]); import acc_heartbeat\n" + script +
+                 "with acc_heartbeat.section(None, timeout='ten'): acc_heartbeat.heartbeat('x')\n")
+        done = subprocess.run(["python3", "-c", alone, MODULE], capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_a_section_of_no_name_or_limit_is_refused_before_it_begins(self):
+        self.run_script("""
+for name, limit in ((None, 1), ("evaluation", "ten")):
+    try:
+        with acc_heartbeat.section(name, timeout=limit): raise SystemExit("it began")
+    except (AttributeError, TypeError): pass
+assert not acc_heartbeat._sections
+with acc_heartbeat.section("later", timeout=5): acc_heartbeat.heartbeat(1)
+""", 0)
 
 
 class SeveralPrograms(HangTest):

@@ -164,7 +164,8 @@ ACC_API void acc_checkpointer_config_init(acc_checkpointer_config* config, size_
 ACC_API acc_status acc_checkpointer_create(acc_comm* comm, const acc_checkpointer_config* config,
                                            acc_checkpointer** checkpointer);
 /* As checkpoint_<number>, whole or not at all, whatever dies meanwhile. A number above INT64_MAX is
- * ACC_INVALID_ARGUMENT. */
+ * ACC_INVALID_ARGUMENT, and so is any after another run has written to the folder since acc_load.
+ */
 ACC_API acc_status acc_save(acc_checkpointer* checkpointer, uint64_t number, acc_state* state);
 /* Fills the tensors and texts of `state` from the newest checkpoint that is whole. *found: 0 where
  * there is none yet, and nothing was changed; *number: of what was loaded. */

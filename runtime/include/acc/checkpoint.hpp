@@ -120,7 +120,9 @@ struct CheckpointOptions {
 /// absent, and older ones are untouched.
 ///
 /// While it saves numbered checkpoints it holds a lock of their folder (`.lock` in it), so that two
-/// jobs don't replace and remove each other's: the second one's save() is refused.
+/// jobs don't replace and remove each other's: the second one's save() is refused. So is one in a
+/// folder where another run, or another Checkpointer, has written since this one loaded or asked
+/// for newest_number().
 ///
 /// When one rank fails (a full disk, for example) the call throws on all: system with the path, or
 /// invalid_argument for a state that can't be written. The group and this object stay usable then.
@@ -133,7 +135,8 @@ class Checkpointer {
   Checkpointer& operator=(Checkpointer&&) noexcept;
 
   /// Saves as checkpoint_<number>. One that is there under this number is replaced.
-  /// @throws Error  also invalid_argument: the number is above kMaxCheckpointNumber
+  /// @throws Error  also invalid_argument: the number is above kMaxCheckpointNumber; another run
+  ///   has written here since the load
   /// async: throws what the save before failed with, before anything else is done.
   /// @return its folder; with async it isn't there yet.
   std::filesystem::path save(std::uint64_t number, const CheckpointState& state);

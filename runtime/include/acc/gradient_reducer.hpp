@@ -117,6 +117,9 @@ class GradientReducer {
   // Accelerator::save_state() does all of this. --
   /// Was there a backward since the last reduction that wasn't reduced?
   [[nodiscard]] bool accumulating() const noexcept;
+  /// Number of the means that the gradients hold, counted from 1; 0: they hold none, but zeros or
+  /// sums. An optimizer that hasn't stepped with this number yet has something left to apply.
+  [[nodiscard]] std::uint64_t means() const noexcept;
   /// Which parameters got a gradient since the last reduction: '0' or '1' for each.
   [[nodiscard]] std::string used() const;
   /// Continues with these sums, one for each parameter; none: all zero. Call it before the next

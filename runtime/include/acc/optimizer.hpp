@@ -52,6 +52,10 @@ class Optimizer {
   /// Collective where gradients are scattered, after which they are undefined.
   void step();
   void zero_grad();
+  /// In place of step(), for a scaler that found an infinity: the gradients count as applied.
+  void skip_step() noexcept;
+  /// Is there a mean of gradients that neither step() nor skip_step() took?
+  [[nodiscard]] bool has_unapplied_gradients() const noexcept;
 
   /// Of group 0.
   [[nodiscard]] double learning_rate() const noexcept { return groups_.front().learning_rate; }
@@ -154,6 +158,7 @@ class Optimizer {
   std::vector<GroupSettings> groups_;
   std::vector<std::size_t> group_of_;  ///< by parameter
   std::uint64_t steps_ = 0;
+  std::uint64_t applied_ = 0;  ///< the reducer's means() of the last step
   std::unique_ptr<Memory> memory_;
 };
 

@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdint>
+#include <limits>
 #include <string>
 
 using namespace acc;
@@ -118,6 +120,18 @@ TEST_CASE("a section has a name, a beginning and a limit, and its end leaves non
   beat = read(page.slot(0));
   CHECK(beat.section_since_ns == 0);
   CHECK(beat.section.empty());
+}
+
+TEST_CASE("a limit beyond all clocks overflowed the agent's, which took the section for hung",
+          "[heartbeat]") {
+  const auto limit = GENERATE(std::uint64_t{1} << 62U, std::numeric_limits<std::uint64_t>::max());
+  const auto page = page_of(1);
+  write_section(page.slot(0), "evaluation", 123, limit);
+  const auto read_limit = read(page.slot(0)).section_limit_ms;
+  CHECK(read_limit > 0);
+  constexpr std::uint64_t kYear = 365ULL * 24 * 60 * 60 * 1000;
+  CHECK(read_limit >= 50 * kYear);
+  CHECK(read_limit <= 100 * kYear);  // added to a time of a clock in nanoseconds
 }
 
 TEST_CASE("a reader doesn't wait for a writer that was stopped in the middle of a section's change",

@@ -125,6 +125,28 @@ TEST_CASE("a second group of one job was told of another job", "[runtime][checkp
              Catch::Contains("another group of this job, process " + std::to_string(other.pid())));
 }
 
+TEST_CASE("of the C library beside the C++ one, in one process, another job was told",
+          "[runtime][checkpoint]") {
+  // Each of them has a list of its own of what it has locked, as two processes would.
+  const TemporaryFolder folder;
+  std::string signature;
+  {
+    FolderLock lock;
+    lock.take(folder.path());
+    signature = contents_of(folder / ".lock");
+  }
+  put_contents(folder / ".lock", signature);
+  const acc::UniqueFd other{::open((folder / ".lock").c_str(), O_RDWR | O_CLOEXEC)};
+  REQUIRE(::flock(other.get(), LOCK_EX | LOCK_NB) == 0);
+  const auto said = refusal(folder.path());
+  CHECK_THAT(said, Catch::Contains("another copy of the runtime in this process") &&
+                       Catch::Contains("libacc.so") &&
+                       Catch::Contains(std::to_string(::getpid())) &&
+                       Catch::Contains(folder.path().native()));
+  CHECK(said.find("another job") == std::string::npos);
+  CHECK(said.find("remove") == std::string::npos);  // that file is no left-over
+}
+
 TEST_CASE("the lock of a process that was killed, or of an earlier round, is no obstacle",
           "[runtime][checkpoint]") {
   const TemporaryFolder folder;

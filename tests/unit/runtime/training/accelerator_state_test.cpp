@@ -7,9 +7,11 @@
 #include <acc/error.hpp>
 #include <atomic>
 #include <filesystem>
+#include <limits>
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 /// What a checkpoint of an Accelerator means: to the run that goes on from it, and to others.
@@ -534,4 +536,222 @@ TEST_CASE("a scheduler's state is a part of save_state", "[runtime][training]") 
     again.push_back(run.optimizer.groups()[0].momentum);
   }
   CHECK(again == rates);
+}
+
+// ---- two runs in one folder ----
+
+namespace {
+
+/// A run whose state is one number, `ranks` of it in one folder.
+struct NumberRun {
+  std::vector<float> value;
+  Accelerator accelerator;
+  NumberRun(ProcessGroup& group, const fs::path& folder, float number, int limit = 0)
+      : value(3, number), accelerator{group, in_folder(folder, limit)} {
+    accelerator.register_for_checkpointing("value", std::span<float>{value});
+  }
+};
+
+float saved_in(ProcessGroup& group, const fs::path& folder, std::uint64_t number) {
+  NumberRun reader{group, folder, -1};
+  reader.accelerator.load_state(folder / "checkpoints" / checkpoint_name(number));
+  return reader.value[0];
+}
+
+constexpr const char* kTwoRuns = "invalid_argument: another run";
+
+}  // namespace
+
+TEST_CASE("a run replaced what another one had saved and ended since it loaded",
+          "[runtime][training]") {
+  const bool resumes = GENERATE(false, true);
+  const int limit = GENERATE(0, 2);
+  const TestFolder folder;
+  std::atomic<int> right = 0;
+  on_ranks(2, [&](ProcessGroup& group) {
+    const auto say = [](bool claim, const char* what) {
+      if (!claim) throw std::runtime_error{what};
+    };
+    if (resumes) {
+      NumberRun before{group, folder.path(), 1};
+      before.accelerator.save_state();
+    }
+    NumberRun late{group, folder.path(), 2, limit};
+    late.accelerator.load_state();
+    late.value.assign(3, 2);
+    const std::uint64_t first = resumes ? 1 : 0;
+    {
+      NumberRun other{group, folder.path(), 3, limit};
+      other.accelerator.load_state();
+      other.value.assign(3, 3);
+      other.accelerator.save_state();
+      other.accelerator.save_state();
+    }
+    const std::string told = refusal([&] { late.accelerator.save_state(); });
+    say(told.starts_with(kTwoRuns), "not refused");
+    say(told.find(checkpoint_name(first + 1)) != std::string::npos, "not named");
+    say(told.find("project_dir") != std::string::npos, "no cure");
+    say(saved_in(group, folder.path(), first) == 3, "replaced");
+    say(saved_in(group, folder.path(), first + 1) == 3, "replaced the second");
+    // The refused one doesn't keep others out, and may go on from what is there.
+    late.accelerator.load_state();
+    say(late.value[0] == 3, "not the newest");
+    say(late.accelerator.save_state().filename() == checkpoint_name(first + 2), "other number");
+    say(late.accelerator.save_state().filename() == checkpoint_name(first + 3), "other number");
+    ++right;
+  });
+  CHECK(right == 2);
+}
+
+TEST_CASE("two Accelerators of one process replaced each other's checkpoints",
+          "[runtime][training]") {
+  const bool loads = GENERATE(true, false);
+  const TestFolder folder;
+  auto group = ProcessGroup{acc::testing::thread_groups(1)[0]};
+  NumberRun one{group, folder.path(), 1}, other{group, folder.path(), 2};
+  if (loads) {
+    one.accelerator.load_state();
+    other.accelerator.load_state();
+  }
+  one.accelerator.save_state();
+  CHECK(refusal([&] { other.accelerator.save_state(); }).starts_with("invalid_argument"));
+  CHECK(saved_in(group, folder.path(), 0) == 1);
+  other.accelerator.load_state();
+  CHECK(other.accelerator.save_state().filename() == "checkpoint_1");
+  CHECK(refusal([&] { one.accelerator.save_state(); }).starts_with(kTwoRuns));
+  CHECK(list_checkpoints(folder.path() / "checkpoints") == std::vector<std::uint64_t>{1, 0});
+}
+
+TEST_CASE("a folder that was emptied and filled by another run is noticed by the one that loaded",
+          "[runtime][training]") {
+  const TestFolder folder;
+  auto group = ProcessGroup{acc::testing::thread_groups(1)[0]};
+  { NumberRun{group, folder.path(), 1}.accelerator.save_state(); }
+  NumberRun late{group, folder.path(), 2};
+  late.accelerator.load_state();
+  fs::remove_all(folder.path() / "checkpoints");
+  { NumberRun{group, folder.path(), 3}.accelerator.save_state(); }
+  CHECK(refusal([&] { late.accelerator.save_state(); }).starts_with(kTwoRuns));
+  CHECK(saved_in(group, folder.path(), 0) == 3);
+}
+
+TEST_CASE("what the run itself wrote or removed, and what is removed by hand, is no other run's",
+          "[runtime][training]") {
+  const bool async = GENERATE(false, true);
+  const TestFolder folder;
+  const auto checkpoints = folder.path() / "checkpoints";
+  auto group = ProcessGroup{acc::testing::thread_groups(1)[0]};
+  for (int attempt = 0; attempt < 2; ++attempt) {  // the second goes on after the first
+    auto options = in_folder(folder.path(), 2);
+    options.async_checkpoints = async;
+    Accelerator accelerator{group, options};
+    std::vector<float> value(3, 1);
+    accelerator.register_for_checkpointing("value", std::span<float>{value});
+    accelerator.load_state();
+    for (int i = 0; i < 4; ++i) accelerator.save_state();
+  }
+  CHECK(list_checkpoints(checkpoints) == std::vector<std::uint64_t>{7, 6});
+  // Older ones on purpose, with later ones there: a number above all, and nobody is in the way.
+  NumberRun run{group, folder.path(), 1};
+  run.accelerator.load_state(checkpoints / "checkpoint_6");
+  CHECK(run.accelerator.save_state().filename() == "checkpoint_8");
+  fs::remove_all(checkpoints / "checkpoint_7");
+  CHECK(run.accelerator.save_state().filename() == "checkpoint_9");
+}
+
+// ---- between backward and step ----
+
+namespace {
+
+/// One weight, without its step.
+struct OneWeight {
+  std::vector<float> weight{1};
+  Accelerator accelerator;
+  GradientReducer& reducer;
+  Sgd optimizer;
+  OneWeight(ProcessGroup& group, AcceleratorOptions options, GradientMode mode)
+      : accelerator{group, std::move(options)},
+        reducer{
+            accelerator.prepare_model({{"weight", std::span<float>{weight}, {}}}, {.mode = mode})},
+        optimizer{reducer, {.learning_rate = 1}} {
+    accelerator.prepare(optimizer);
+  }
+  void backward(float gradient) {
+    accelerator.backward([&](double) {
+      static_cast<float*>(reducer.gradient(0).data)[0] += gradient;
+      reducer.ready(0);
+    });
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a checkpoint between backward() and step() lost that step without a word",
+          "[runtime][training]") {
+  const auto mode = GENERATE(GradientMode::all_reduce, GradientMode::reduce_scatter);
+  const TestFolder folder;
+  std::atomic<int> right = 0;
+  on_ranks(2, [&](ProcessGroup& group) {
+    const auto say = [](bool claim, const char* what) {
+      if (!claim) throw std::runtime_error{what};
+    };
+    OneWeight loop{group, in_folder(folder.path()), mode};
+    const auto told = [&] { return refusal([&] { loop.accelerator.save_state(); }); };
+    say(told().empty(), "before the first backward");
+    loop.backward(1);
+    say(told().starts_with("invalid_argument: save_state between backward() and step()"),
+        "not refused");
+    loop.accelerator.step(loop.optimizer);
+    say(told().empty(), "stepped");  // zero_grad() may begin the next batch
+    loop.accelerator.zero_grad(loop.optimizer);
+    say(told().empty(), "zeroed");
+    loop.backward(1);
+    loop.accelerator.zero_grad(loop.optimizer);  // a batch that is left out on purpose
+    say(told().empty(), "left out");
+    loop.backward(1);
+    loop.accelerator.load_state();
+    say(told().empty(), "loaded");
+    ++right;
+  });
+  CHECK(right == 2);
+  CHECK(list_checkpoints(folder.path() / "checkpoints").size() == 5);
+}
+
+TEST_CASE("a step that the scaler skipped, or that waits for its last batch, is no lost one",
+          "[runtime][training]") {
+  const TestFolder folder;
+  auto group = ProcessGroup{acc::testing::thread_groups(1)[0]};
+  auto options = in_folder(folder.path());
+  options.mixed_precision = MixedPrecision::fp16;
+  OneWeight skipping{group, options, GradientMode::all_reduce};
+  skipping.backward(std::numeric_limits<float>::infinity());
+  CHECK_FALSE(skipping.accelerator.step(skipping.optimizer));
+  skipping.accelerator.save_state();
+
+  auto each = in_folder(folder.path() / "each");
+  each.gradient_accumulation_steps = 2;
+  each.sync_each_batch = true;
+  OneWeight waiting{group, each, GradientMode::all_reduce};
+  const auto batch = [&] {
+    const auto accumulating = waiting.accelerator.accumulate();
+    waiting.backward(1);
+  };
+  batch();
+  waiting.accelerator.save_state();
+  batch();
+  CHECK(refusal([&] { waiting.accelerator.save_state(); }).find("step()") != std::string::npos);
+}
+
+TEST_CASE("two optimizers of one model: a step of one isn't that of the other",
+          "[runtime][training]") {
+  const TestFolder folder;
+  auto group = ProcessGroup{acc::testing::thread_groups(1)[0]};
+  OneWeight loop{group, in_folder(folder.path()), GradientMode::all_reduce};
+  Sgd other{loop.reducer, {.learning_rate = 1}};
+  loop.accelerator.prepare(other);
+  loop.backward(1);
+  loop.optimizer.step();
+  CHECK_FALSE(refusal([&] { loop.accelerator.save_state(); }).empty());
+  other.step();
+  CHECK(refusal([&] { loop.accelerator.save_state(); }).empty());
 }
