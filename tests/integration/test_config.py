@@ -391,6 +391,7 @@ class Reading(Folder):
         plan["warnings"] = [one for one in plan["warnings"] if "no GPU was found" not in one]
         if "cluster" in plan:
             del plan["cluster"]["facts"]["precision"]
+            plan["cluster"]["facts"].pop("processes per node", None)  # the file counts all machines' workers together
 
         def leaves(value, way=()):
             inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None

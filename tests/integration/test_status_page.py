@@ -208,7 +208,7 @@ class SeveralNodes(PageTest):
         self.addCleanup(other.stop)
         # Rank 3, on the other node, fails once; all go on.
         script = f'if [ "$RANK" = 3 ] && [ ! -e {self.folder}/failed ]; then touch {self.folder}/failed; exit 7; fi; echo here is $RANK; exec sleep 600'
-        os.chmod(self.folder, 0o777)
+        os.chmod(self.folder, 0o1777)
         port, ids = free_port(), []
         for rank, daemon in enumerate((self.node, other)):
             made = daemon.ask("POST", "/v1/jobs", {"name": "pair", "working_directory": "/", "launch": {"id": "pair-1", "nodes": 2, "node_rank": rank},
