@@ -23,7 +23,7 @@ FailureElsewhere describe_elsewhere(const rendezvous::Failure& failure, Instant 
   report.worker.rank = failure.rank;
   report.worker.local_rank = failure.local_rank;
   report.worker.pid = static_cast<pid_t>(failure.pid);
-  report.worker.status = failure.exit_status();
+  if (!failure.is_hang()) report.worker.status = failure.exit_status();
   report.worker.ended = told - failure.ago;
   report.worker.started = report.worker.ended - failure.into_round;
   report.cause = failure.cause;

@@ -212,7 +212,7 @@ void add_elsewhere(Block& block, const JobReport& r, const FailureElsewhere& the
                          (f.worker.pid != 0 ? ", pid " + std::to_string(f.worker.pid) : ""));
   }
   block.row("when", when_words(f));
-  if (f.worker.status) add_evidence(block, f);
+  if (f.worker.status || f.worker.pid != 0) add_evidence(block, f);  // one that hung has no status
   if (!f.stacks_path.empty()) block.row("stacks", f.stacks_path + " (there)");
   if (!f.log_path.empty()) block.row("its log", f.log_path + " (there)");
   block.row("done", what_was_done(r));

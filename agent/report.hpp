@@ -36,8 +36,9 @@ struct FailureReport {
 
 /// The decisive failure, on another node, as that node's agent reported it.
 struct FailureElsewhere {
-  FailureReport failure;  ///< no memory figure; pid 0, no exit status: not of a worker
-  std::string node;       ///< "b"; of a lost one "node b (node rank 1)"
+  /// Without a memory figure; pid 0, no exit status: not of a worker; a pid alone: it hung.
+  FailureReport failure;
+  std::string node;  ///< "b"; of a lost one "node b (node rank 1)"
   std::string host;
   bool is_node = false;  ///< the node itself was lost; the rank is its first one
 };

@@ -2,6 +2,7 @@
 
 #include "common/duration.hpp"
 #include "common/error.hpp"
+#include "common/exit_codes.hpp"
 #include "common/ids.hpp"
 #include "common/restart_policy.hpp"
 #include "common/round_end.hpp"
@@ -112,7 +113,12 @@ struct Failure {
   bool is_final = false;       ///< the worker itself reported that a restart won't help
   bool out_of_memory = false;  ///< the kernel killed it for lack of memory
 
-  /// Nothing: no process ended, or not by itself.
+  /// A worker that hung: it is sent as an exit with ExitCode::hang, by which restarts are decided
+  /// as well, and its cause tells it from a worker that exited with that code.
+  [[nodiscard]] bool is_hang() const {
+    return kind == Kind::exited && code == to_int(ExitCode::hang) && cause.starts_with("hung");
+  }
+  /// Nothing: no process ended, or not by itself. Of a hang see is_hang().
   [[nodiscard]] std::optional<ExitStatus> exit_status() const {
     if (kind == Kind::exited) return Exited{code};
     if (kind == Kind::signaled) return Signaled{code, false};

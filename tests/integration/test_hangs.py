@@ -697,7 +697,8 @@ class SeveralNodes(HangTest):
             self.assertRegex(job.stderr, r"job failed: rank 3 (on \S+ )?hung")
 
     def test_the_rank_on_another_node_is_named_by_both(self):
-        self.named_by_both("spin=3@20")
+        for job in self.named_by_both("spin=3@20"):
+            self.assertIsNone(self.report(job)["first_failure"]["exit"])
 
     def test_where_only_rank_0_sends_heartbeats_the_one_on_another_node_was_not_looked_at(self):
         for job in self.named_by_both("sleep=3@20 only=0@0"):
