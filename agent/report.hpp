@@ -63,6 +63,7 @@ struct JobReport {
   std::optional<StartFailure> start_failure;
   std::string start_failure_words;
   std::optional<FailureElsewhere> elsewhere;
+  std::vector<std::string> finished_elsewhere;  ///< "ranks 2-3 on b": had all exited with code 0
   std::string reason;  ///< of the end, where the verdict doesn't say it: which signal, which nodes
                        ///< are missing
   std::uint32_t failed_rounds = 0;    ///< by workers here; all of them, also those not listed

@@ -72,12 +72,12 @@ struct JobFact {
   friend bool operator==(const JobFact&, const JobFact&) = default;
 };
 
-/// A lost node, and its ranks.
-struct LostNode {
+/// The ranks of a node that was lost, or that had finished.
+struct NodeRanks {
   std::string node;
   Rank first_rank{0};
   std::uint32_t slots = 0;
-  friend bool operator==(const LostNode&, const LostNode&) = default;
+  friend bool operator==(const NodeRanks&, const NodeRanks&) = default;
 };
 
 /// Progress of a node in the round that it knows.
@@ -276,7 +276,7 @@ struct Stop {
   std::string reason;  ///< for display: "rank 3 on b killed by SIGSEGV (11)"
   // Known losses, so that survivors can abort their collectives and name the cause.
   std::optional<Failure> failure;  ///< the first worker that failed, without its output
-  std::vector<LostNode> lost;
+  std::vector<NodeRanks> lost;
 };
 
 /// A signal that ends nothing (SIGUSR1, SIGUSR2, SIGHUP by policy), for all workers.
@@ -290,6 +290,8 @@ struct Close {
   std::string reason;
   std::optional<Failure> first;
   RestartLedger ledger;
+  /// Of a failure: nodes all of whose workers had exited with 0 before the order to stop.
+  std::vector<NodeRanks> finished;
 };
 
 /// A line for the users of all nodes: "waits for 1 of 3 nodes: rank 2".

@@ -263,6 +263,25 @@ TEST_CASE("a failure on another node is told as one here", "[agent][report]") {
   CHECK_THAT(to_text(report, false), Contains("rank 5 on b was killed"));
 }
 
+TEST_CASE("ranks of another node that had finished too early were named in its report alone",
+          "[agent][report]") {
+  const std::string words = "others    had finished: rank 4 on b; ranks 6-8 on c\n";
+  for (auto report : {failed_job(), failed_elsewhere()}) {
+    CHECK(nlohmann::json::parse(to_json(report))["finished_elsewhere"].empty());
+    report.finished_elsewhere = {"rank 4 on b", "ranks 6-8 on c"};
+    CHECK_THAT(to_text(report, false), Contains(words));
+    CHECK(nlohmann::json::parse(to_json(report))["finished_elsewhere"][1] == "ranks 6-8 on c");
+  }
+}
+
+TEST_CASE("a hang on another node has its last output and no exit status", "[agent][report]") {
+  auto report = failed_elsewhere();
+  report.elsewhere->failure.worker.status.reset();
+  report.elsewhere->failure.cause = "hung: no heartbeat for 10 s after step 41";
+  CHECK_THAT(to_text(report, false), Contains("output    its last 2 lines:\n    | step 41\n"));
+  CHECK(nlohmann::json::parse(to_json(report))["first_failure"]["exit"].is_null());
+}
+
 TEST_CASE("restarts that were asked for read as a budget that healthy times refilled",
           "[agent][report]") {
   auto report = failed_job();
