@@ -8,6 +8,7 @@
 #include "agent/evidence/stack_text.hpp"
 #include "agent/evidence/stacks_report.hpp"
 #include "agent/evidence/tool_runs.hpp"
+#include "agent/process_stat.hpp"
 #include "agent/small_file.hpp"
 #include "common/duration.hpp"
 #include "common/heartbeat_page.hpp"
@@ -147,6 +148,9 @@ class Collector {
     held_.note(s.pid);
     const auto facts = read_proc(s.pid);
     s.state = facts.state;
+    if (const pid_t tracer = s.state == 't' ? tracer_of(s.pid) : 0; tracer != 0)
+      s.tracer =
+          printable(read_process_stat(tracer).name, 32) + " (pid " + std::to_string(tracer) + ")";
     rank.command = facts.command;
     rank.wait_channel = facts.wait_channel;
     rank.system_call = facts.system_call;
@@ -219,7 +223,7 @@ class Collector {
     const auto signo = rank.beat->stacks_signal;
     // Without a handler it would end the process; a stopped one would write when it goes on.
     if (signo < static_cast<std::uint32_t>(SIGRTMIN) || !read_proc(pid).catches(signo) ||
-        rank.summary.state == 'T')
+        is_stop(rank.summary.state))
       return {};
     if (!may_signal(request_.facts.purpose, rank.summary)) {
       rank.notes.emplace_back(
@@ -248,7 +252,7 @@ class Collector {
     for (auto& rank : ranks_) {
       const auto pid = rank.summary.pid;
       const auto folder = variable_of(pid, "ACC_FLIGHT_DIR");
-      if (!folder.empty() && rank.summary.state != 'T' && read_proc(pid).catches(SIGUSR2)) {
+      if (!folder.empty() && !is_stop(rank.summary.state) && read_proc(pid).catches(SIGUSR2)) {
         ::kill(pid, SIGUSR2);
         rank.notes.push_back("flight record: " + folder + "/flight-*-" + std::to_string(pid) +
                              ".jsonl");

@@ -497,6 +497,20 @@ class Stacks(HangTest):
         self.assertNotIn("sent no heartbeat", job.stderr)
         self.assertNotIn("times slower", job.stderr)
 
+    @unittest.skipUnless(shutil.which("gdb"), "needs gdb")
+    def test_one_that_a_debugger_holds_was_called_stopped_by_a_signal(self):
+        job = self.start(2, "1000000 20", flags="--hang_timeout 4 --first_step_timeout 60 --report report.json")
+        until(lambda: any(w["step"] for w in ask_at(self.socket, {"do": "status"})["workers"]), "a step")
+        held = list(job.alive())[1]
+        gdb = subprocess.Popen(["gdb", "-nx", "-p", str(held)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(gdb.communicate)
+        self.addCleanup(gdb.kill)
+        until(lambda: state_of(held) == "t", "the debugger", 30)
+        job.wait_stderr("it is held by a debugger", 30)
+        gdb.kill()  # it would hold the worker against SIGKILL as well
+        self.assertEqual(job.wait(60), HANG, job.stderr)
+        self.assertRegex(self.report(job)["first_failure"]["cause"], rf"^hung.*; it is held by a debugger, gdb \(pid {gdb.pid}\)")
+
     def test_acc_ctl_prints_them(self):
         job = self.start(2)
         shown = subprocess.run([os.path.join(BIN, "acc-ctl"), "stacks", "heartbeat_worker"], capture_output=True, text=True, timeout=30 * SLACK,

@@ -207,6 +207,21 @@ TEST_CASE("a stopped process is the culprit, wherever it is", "[agent][evidence]
   CHECK(found.why == "it was stopped by a signal (state T)");
 }
 
+TEST_CASE("a rank that a debugger holds was called stopped by a signal", "[agent][evidence]") {
+  auto all = ranks(3);
+  all[2].state = 't';
+  CHECK(find_culprits(all).which == std::vector<std::size_t>{2});
+  CHECK(find_culprits(all).why == "it is held by a debugger");
+  all[2].tracer = "gdb (pid 71)";
+  CHECK(find_culprits(all).why == "it is held by a debugger, gdb (pid 71)");
+  NodeEvidence node{"a", {}, {}};
+  node.ranks.emplace_back().summary = all[2];
+  CHECK(stacks_text({}, node.ranks).find("state t (held by a debugger, gdb (pid 71))") !=
+        std::string::npos);
+  all[0].state = all[1].state = 't';
+  CHECK(find_culprits(all).which.size() == 3);
+}
+
 TEST_CASE("one rank is stopped, another one hangs: the stacks name both", "[agent][evidence]") {
   auto all = ranks(4);
   all[0].waits_for_others = all[3].waits_for_others = true;
@@ -480,6 +495,7 @@ TEST_CASE("what was found survives the way between processes", "[agent][evidence
   all[1].waits_for_others = true;
   all[2].waits_for_others = false;
   all[2].at = "f (x.cpp:3)";
+  all[2].tracer = "gdb (pid 71)";
   NodeEvidence node{"a", {}, {"gdb"}};
   for (const auto& summary : all) {
     RankEvidence one;
