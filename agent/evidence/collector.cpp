@@ -314,7 +314,7 @@ class Collector {
     const bool has_suspect = std::ranges::any_of(order, waits) && !waits(order.front());
     for (const auto i : order) {
       const auto pid = ranks_[i].summary.pid;
-      if (!py_spy.empty() && ranks_[i].python.empty() && is_python(pid)) {
+      if (!py_spy.empty() && !has_main_python_stack(ranks_[i]) && is_python(pid)) {
         runs.push_back(
             {{py_spy, "dump", "--nonblocking", "--pid", std::to_string(pid)}, {}, false});
         whose.emplace_back(i, true);
@@ -358,12 +358,18 @@ class Collector {
 
   // ---- what the stacks say ----
 
+  /// Of a hundred threads and more the first one may be missing.
+  static bool has_main_python_stack(const RankEvidence& rank) {
+    return !rank.python.empty() && !rank.python.front().frames.empty();
+  }
+
   static void conclude(RankEvidence& rank) {
     auto& s = rank.summary;
     const auto working = static_cast<std::ptrdiff_t>(working_thread(rank.python));
     const auto first = rank.python.begin();
     if (working != 0) std::rotate(first, first + working, first + working + 1);
-    const auto* const stack = !rank.python.empty()   ? &rank.python.front()
+    const bool knows_python = has_main_python_stack(rank);
+    const auto* const stack = knows_python           ? &rank.python.front()
                               : !rank.native.empty() ? &rank.native.front()
                                                      : nullptr;
     if (stack == nullptr) {
@@ -378,13 +384,13 @@ class Collector {
         waits_for_others(*stack) || native_waits || (!is_native_known && is_in_backward(*stack));
     // Python's own frames are missing, and what they call needn't have names.
     const bool is_half_known =
-        rank.python.empty() && rank.beat && rank.beat->stacks_signal != 0 && !native_waits;
+        !knows_python && rank.beat && rank.beat->stacks_signal != 0 && !native_waits;
     if (is_half_known) s.waits_for_others.reset();
     s.stack_key = key_of(*stack);
     // One line of Python may wait for others on one rank, and for something else on another.
     const bool is_seen_by_native =
         native_waits && !waits_for_others(*stack) && !is_in_backward(*stack);
-    if (!rank.python.empty() && is_seen_by_native) s.stack_key += "+";
+    if (knows_python && is_seen_by_native) s.stack_key += "+";
     s.at = place_of(*stack);
     if (s.at.empty() && !rank.native.empty()) s.at = place_of(rank.native.front());
   }

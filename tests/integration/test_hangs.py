@@ -217,6 +217,19 @@ thread.join()
 """, HANG, workers=3)
         self.assert_culprit(job, 1, "never_comes")
 
+    def test_of_more_than_a_hundred_threads_a_helper_was_named_as_the_place(self):
+        job = self.run_script("""
+def helper(): time.sleep(1e6)
+for i in range(105): threading.Thread(target=helper, daemon=True).start()
+for step in range(9):
+    acc_heartbeat.heartbeat(step)
+    time.sleep(0.02)
+time.sleep(1e6)
+""", HANG)
+        failure = self.report(job)["first_failure"]
+        self.assertNotIn("helper", failure["cause"])
+        self.assertIn("main thread: not among those that faulthandler wrote", read(failure["stacks"]))
+
     def test_work_of_a_child_that_a_thread_had_started_was_no_work(self):
         """--stall_action restart ended the job."""
         script = "import time; end = time.time() + 8\nwhile time.time() < end: pass"

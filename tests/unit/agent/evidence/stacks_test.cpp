@@ -666,6 +666,24 @@ TEST_CASE("the text shows the odd rank first, and equal ones together", "[agent]
   CHECK(text.find("stacks of rank 0:") > rest);
 }
 
+TEST_CASE("of more than a hundred Python threads the newest one was taken for the main thread",
+          "[agent][evidence]") {
+  std::string text;
+  for (int i = 0; i < 100; ++i)
+    text += "Thread 0x00007f0000" + std::to_string(100 + i) +
+            " (most recent call first):\n  File \"x.py\", line 7 in helper\n\n";
+  CHECK(place_of(python_stacks(text).front()) == "helper (x.py:7)");
+  const auto stacks = python_stacks(text + "...\n");
+  CHECK(stacks.size() == 101);
+  CHECK(stacks.front().frames.empty());
+  CHECK(working_thread(stacks) == 0);
+  CHECK(place_of(stacks.front()).empty());
+  CHECK_FALSE(waits_for_others(stacks.front()));
+  const auto current =
+      "Current thread 0x1 (most recent call first):\n  File \"x.py\", line 9 in f\n";
+  CHECK(place_of(python_stacks(current + text + "...\n").front()) == "f (x.py:9)");
+}
+
 TEST_CASE("workers that go on are not stopped for seconds by gdb", "[agent][evidence]") {
   using Kind = NativeTool::Kind;
   struct Row {
