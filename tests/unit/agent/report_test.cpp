@@ -306,6 +306,17 @@ TEST_CASE("the report of a worker that read its standard input in vain had no hi
                       "several workers: --stdin 1 gives it ours\n"));
 }
 
+TEST_CASE(
+    "a data loader's process that the kernel had killed for its memory was told by torch alone",
+    "[agent][report]") {
+  auto failure = failed_job().failures.front();
+  CHECK(UserMessages::memory_hint(failure, 2).empty());
+  failure.tail = "RuntimeError: DataLoader worker (pid 71) is killed by signal: Killed. \n";
+  CHECK(UserMessages::memory_hint(failure, 0).empty());
+  CHECK_THAT(UserMessages::memory_hint(failure, 1), Contains("ended 1 process of this job's"));
+  CHECK_THAT(UserMessages::memory_hint(failure, 2), Contains("OOM killer ended 2 processes of"));
+}
+
 TEST_CASE("a script that doesn't find torch is told which Python ran it", "[agent][report]") {
   auto failure = failed_job().failures.front();
   const auto hint = [&](const std::string& program) {
