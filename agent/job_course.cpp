@@ -30,6 +30,8 @@ void JobCourse::tell(const TellFailure& a) {
   described.no_restart = parts_.no_restart_reason(a.failure.local_rank);
   if (parts_.reader != a.failure.local_rank) described.hint = UserMessages::input_hint(described);
   if (described.hint.empty())
+    described.hint = UserMessages::memory_hint(described, parts_.recorder.oom_kills());
+  if (described.hint.empty())
     described.hint = UserMessages::start_hint(described, parts_.starter.program(),
                                               parts_.starter.is_plain());
   parts_.recorder.add(std::move(described));

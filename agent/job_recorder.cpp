@@ -23,7 +23,7 @@ FailureElsewhere describe_elsewhere(const rendezvous::Failure& failure, Instant 
   report.worker.rank = failure.rank;
   report.worker.local_rank = failure.local_rank;
   report.worker.pid = static_cast<pid_t>(failure.pid);
-  report.worker.status = failure.exit_status();
+  if (!failure.is_hang()) report.worker.status = failure.exit_status();
   report.worker.ended = told - failure.ago;
   report.worker.started = report.worker.ended - failure.into_round;
   report.cause = failure.cause;
@@ -37,6 +37,20 @@ FailureElsewhere describe_elsewhere(const rendezvous::Failure& failure, Instant 
   report.log_path = failure.log_path;
   report.stacks_path = failure.stacks_path;
   return there;
+}
+
+std::vector<std::string> finished_elsewhere(const std::vector<rendezvous::NodeRanks>& finished,
+                                            const std::string& own_node) {
+  std::vector<std::string> words;
+  for (const auto& node : finished) {
+    const auto first = node.first_rank.value();
+    if (node.node == own_node || node.slots == 0) continue;
+    const auto ranks = node.slots == 1 ? "rank " + std::to_string(first)
+                                       : "ranks " + std::to_string(first) + "-" +
+                                             std::to_string(first + node.slots - 1);
+    words.push_back(ranks + " on " + node.node);
+  }
+  return words;
 }
 
 }  // namespace
@@ -159,6 +173,7 @@ JobReport JobRecorder::report(const JobEnd& job) const {
     report.restarts_used = restarts_used(close.ledger);
     if (close.first && close.first->node != job.last_word->node)
       report.elsewhere = describe_elsewhere(*close.first, job.last_word->told);
+    report.finished_elsewhere = finished_elsewhere(close.finished, job.last_word->node);
   }
   report.left_over = left_over_;
   report.left_over_count = left_over_count_;

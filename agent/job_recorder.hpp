@@ -25,6 +25,8 @@ class JobRecorder {
   /// Before the workers of a round are started, or the first of many might be out of memory
   /// uncounted.
   void begin_round(Round round);
+  /// By the kernel in this attempt, of any process in the job's cgroup.
+  [[nodiscard]] std::uint64_t oom_kills() const { return memory_.kills_since_mark(); }
   [[nodiscard]] OomFacts oom_facts(const ExitStatus& status) const;
   [[nodiscard]] FailureReport describe(const WorkerFailure& failure) const;
   void add(FailureReport failure);

@@ -25,6 +25,7 @@ std::string node_words(const std::string& name) {
 
 std::string words_for(const Failure& failure) {
   const std::string where = " on " + failure.node;
+  if (failure.is_hang()) return "hung" + where;
   switch (failure.kind) {
     case Failure::Kind::exited:
       return "exit code " + std::to_string(failure.code) + where;

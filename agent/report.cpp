@@ -192,6 +192,11 @@ void add_before(Block& block, const JobReport& r) {
   }
 }
 
+void add_finished_elsewhere(Block& block, const JobReport& r) {
+  if (!r.finished_elsewhere.empty())
+    block.row("others", "had finished: " + join(r.finished_elsewhere, "; "));
+}
+
 void add_failure(Block& block, const JobReport& r, const FailureReport& f) {
   block.row("who",
             rank_words(f.worker) + " on " + r.host + ", pid " + std::to_string(f.worker.pid));
@@ -202,6 +207,7 @@ void add_failure(Block& block, const JobReport& r, const FailureReport& f) {
   if (!f.hint.empty()) block.row("hint", f.hint);
   block.row("done", what_was_done(r));
   for (const auto& line : others(r, f)) block.row("others", line);
+  add_finished_elsewhere(block, r);
   add_before(block, r);
 }
 
@@ -212,13 +218,14 @@ void add_elsewhere(Block& block, const JobReport& r, const FailureElsewhere& the
                          (f.worker.pid != 0 ? ", pid " + std::to_string(f.worker.pid) : ""));
   }
   block.row("when", when_words(f));
-  if (f.worker.status) add_evidence(block, f);
+  if (f.worker.status || f.worker.pid != 0) add_evidence(block, f);  // one that hung has no status
   if (!f.stacks_path.empty()) block.row("stacks", f.stacks_path + " (there)");
   if (!f.log_path.empty()) block.row("its log", f.log_path + " (there)");
   block.row("done", what_was_done(r));
   if (!there.is_node) {
     for (const auto& line : others(r, f)) block.row("others", line + " (here)");
   }
+  add_finished_elsewhere(block, r);
   add_before(block, r);
 }
 

@@ -36,8 +36,9 @@ struct FailureReport {
 
 /// The decisive failure, on another node, as that node's agent reported it.
 struct FailureElsewhere {
-  FailureReport failure;  ///< no memory figure; pid 0, no exit status: not of a worker
-  std::string node;       ///< "b"; of a lost one "node b (node rank 1)"
+  /// Without a memory figure; pid 0, no exit status: not of a worker; a pid alone: it hung.
+  FailureReport failure;
+  std::string node;  ///< "b"; of a lost one "node b (node rank 1)"
   std::string host;
   bool is_node = false;  ///< the node itself was lost; the rank is its first one
 };
@@ -62,6 +63,7 @@ struct JobReport {
   std::optional<StartFailure> start_failure;
   std::string start_failure_words;
   std::optional<FailureElsewhere> elsewhere;
+  std::vector<std::string> finished_elsewhere;  ///< "ranks 2-3 on b": had all exited with code 0
   std::string reason;  ///< of the end, where the verdict doesn't say it: which signal, which nodes
                        ///< are missing
   std::uint32_t failed_rounds = 0;    ///< by workers here; all of them, also those not listed

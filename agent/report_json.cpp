@@ -108,6 +108,7 @@ std::string to_json(const JobReport& r) {
   const auto* decisive = decisive_failure(r);
   json["first_failure"] = decisive != nullptr ? failure_json(*decisive, r.host) : OrderedJson{};
   if (r.elsewhere) json["first_failure"] = elsewhere_json(*r.elsewhere);
+  json["finished_elsewhere"] = r.finished_elsewhere;
   json["reason"] = text_or_null(r.reason);
   json["failures"] = OrderedJson::array();
   for (const auto& f : r.failures) json["failures"].push_back(failure_json(f, r.host));

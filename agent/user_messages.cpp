@@ -149,6 +149,16 @@ std::string UserMessages::input_hint(const FailureReport& failure) {
          std::to_string(failure.worker.local_rank.value()) + " gives it ours";
 }
 
+// torch: "DataLoader worker (pid 4711) is killed by signal: Killed." Its pool's words for it name
+// no cause, and the killed process writes nothing.
+std::string UserMessages::memory_hint(const FailureReport& failure, std::uint64_t kills) {
+  if (kills == 0 || words_of(failure).find("killed by signal: Killed") == std::string::npos)
+    return {};
+  return "out of memory: the kernel's OOM killer ended " +
+         (kills == 1 ? "1 process" : std::to_string(kills) + " processes") +
+         " of this job's cgroup: fewer data loader workers, smaller batches, or a higher limit";
+}
+
 std::string UserMessages::start_hint(const FailureReport& failure, const std::string& program,
                                      bool is_plain) {
   const auto error = last_line_of(failure);

@@ -35,6 +35,9 @@ class UserMessages {
   /// Of a worker without our standard input: how it gets that, if it failed for want of it; empty:
   /// it didn't.
   [[nodiscard]] static std::string input_hint(const FailureReport& failure);
+  /// Of a failure as the kernel killed another process of the job; empty: it isn't known to be one.
+  /// @param kills  by the out-of-memory killer in this attempt
+  [[nodiscard]] static std::string memory_hint(const FailureReport& failure, std::uint64_t kills);
   /// Of a script that was started otherwise than it expects: by a `program`, its interpreter,
   /// without a module that it imports; or without a rank. Also of errors that don't name their own
   /// cure, as two workers on one GPU. Empty: none of them.

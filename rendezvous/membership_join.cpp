@@ -319,6 +319,7 @@ void Membership::recover_places(const ElectionResult& result, Instant now) {
     auto& place = places_[rank];
     if (join.state == NodeState::completed) {
       place.state = NodeState::completed;
+      place.has_completed = true;
       ++completed_;
     } else if (join.state != NodeState::running) {
       place.state = NodeState::stopped;

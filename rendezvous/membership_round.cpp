@@ -113,6 +113,7 @@ void Membership::on(NodeIndex index, const Completed&, Instant now, MembershipAc
   const auto rank = places_.of_node(index);
   if (!rank || places_[*rank].state != NodeState::running) return;
   places_[*rank].state = NodeState::completed;
+  places_[*rank].has_completed = true;
   ++completed_;
   if (phase_ == MembershipPhase::stopping) return after_stop(now, out);
   if (phase_ == MembershipPhase::running && completed_ == places_.size())
@@ -475,6 +476,7 @@ void Membership::close(const End& end, std::string reason, Instant now, Membersh
     close.first = failures_.cause;
     if (close.first)
       close.first->ago = std::chrono::duration_cast<Millis>(now - failures_.cause_at);
+    if (close.first) close.finished = places_.completed(kMaxSmallList);
   }
   close.ledger = ledger_;
   over_ = close;

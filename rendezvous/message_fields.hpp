@@ -46,7 +46,7 @@ void fields(A& a, Is<JobFact> auto& part) {
   a(name, value, hash);
 }
 template <class A>
-void fields(A& a, Is<LostNode> auto& part) {
+void fields(A& a, Is<NodeRanks> auto& part) {
   auto& [node, first_rank, slots] = part;
   a(node, first_rank, slots);
 }
@@ -181,8 +181,8 @@ void fields(A& a, Is<Signal> auto& m) {
 }
 template <class A>
 void fields(A& a, Is<Close> auto& m) {
-  auto& [outcome, exit_code, reason, first, ledger] = m;
-  a(outcome, exit_code, reason, first, ledger);
+  auto& [outcome, exit_code, reason, first, ledger, finished] = m;
+  a(outcome, exit_code, reason, first, ledger, limited(finished, kMaxSmallList));
 }
 template <class A>
 void fields(A& a, Is<Notice> auto& m) {

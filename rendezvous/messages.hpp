@@ -2,6 +2,7 @@
 
 #include "common/duration.hpp"
 #include "common/error.hpp"
+#include "common/exit_codes.hpp"
 #include "common/ids.hpp"
 #include "common/restart_policy.hpp"
 #include "common/round_end.hpp"
@@ -71,12 +72,12 @@ struct JobFact {
   friend bool operator==(const JobFact&, const JobFact&) = default;
 };
 
-/// A lost node, and its ranks.
-struct LostNode {
+/// The ranks of a node that was lost, or that had finished.
+struct NodeRanks {
   std::string node;
   Rank first_rank{0};
   std::uint32_t slots = 0;
-  friend bool operator==(const LostNode&, const LostNode&) = default;
+  friend bool operator==(const NodeRanks&, const NodeRanks&) = default;
 };
 
 /// Progress of a node in the round that it knows.
@@ -112,7 +113,12 @@ struct Failure {
   bool is_final = false;       ///< the worker itself reported that a restart won't help
   bool out_of_memory = false;  ///< the kernel killed it for lack of memory
 
-  /// Nothing: no process ended, or not by itself.
+  /// A worker that hung: it is sent as an exit with ExitCode::hang, by which restarts are decided
+  /// as well, and its cause tells it from a worker that exited with that code.
+  [[nodiscard]] bool is_hang() const {
+    return kind == Kind::exited && code == to_int(ExitCode::hang) && cause.starts_with("hung");
+  }
+  /// Nothing: no process ended, or not by itself. Of a hang see is_hang().
   [[nodiscard]] std::optional<ExitStatus> exit_status() const {
     if (kind == Kind::exited) return Exited{code};
     if (kind == Kind::signaled) return Signaled{code, false};
@@ -270,7 +276,7 @@ struct Stop {
   std::string reason;  ///< for display: "rank 3 on b killed by SIGSEGV (11)"
   // Known losses, so that survivors can abort their collectives and name the cause.
   std::optional<Failure> failure;  ///< the first worker that failed, without its output
-  std::vector<LostNode> lost;
+  std::vector<NodeRanks> lost;
 };
 
 /// A signal that ends nothing (SIGUSR1, SIGUSR2, SIGHUP by policy), for all workers.
@@ -284,6 +290,8 @@ struct Close {
   std::string reason;
   std::optional<Failure> first;
   RestartLedger ledger;
+  /// Of a failure: nodes all of whose workers had exited with 0 before the order to stop.
+  std::vector<NodeRanks> finished;
 };
 
 /// Begins the text of a notice that is shown as a warning.

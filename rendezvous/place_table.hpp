@@ -18,6 +18,7 @@ struct Place {
   RankRange ranks{Rank{0}, 0};
   NodeState state = NodeState::assigned;
   std::uint32_t ready_heartbeat = 0;  ///< of its Ready; 0: none yet
+  bool has_completed = false;         ///< all its workers had exited with 0, before any stop
   bool gone = false;                  ///< lost, or left: takes no further part in this round
   std::string why_gone;
   Instant heard{};
@@ -57,6 +58,8 @@ class PlaceTable {
   [[nodiscard]] const std::string& name_of(std::size_t rank) const;
   /// "node b (node rank 1)", for messages.
   [[nodiscard]] std::string describe(std::size_t rank) const;
+  /// Nodes all of whose workers had exited with 0 before any stop, so many at most.
+  [[nodiscard]] std::vector<NodeRanks> completed(std::size_t most) const;
 
  private:
   std::vector<Place> places_;

@@ -9,6 +9,7 @@
 #include "agent/evidence/stacks_memory.hpp"
 #include "agent/evidence/stacks_report.hpp"
 #include "agent/evidence/tool_runs.hpp"
+#include "agent/process_stat.hpp"
 #include "agent/small_file.hpp"
 #include "common/duration.hpp"
 #include "common/heartbeat_page.hpp"
@@ -148,6 +149,9 @@ class Collector {
     held_.note(s.pid);
     const auto facts = read_proc(s.pid);
     s.state = facts.state;
+    if (const pid_t tracer = s.state == 't' ? tracer_of(s.pid) : 0; tracer != 0)
+      s.tracer =
+          printable(read_process_stat(tracer).name, 32) + " (pid " + std::to_string(tracer) + ")";
     rank.command = facts.command;
     rank.wait_channel = facts.wait_channel;
     rank.system_call = facts.system_call;
@@ -211,7 +215,7 @@ class Collector {
     const auto signo = rank.beat->stacks_signal;
     // Without a handler it would end the process; a stopped one would write when it goes on.
     if (signo < static_cast<std::uint32_t>(SIGRTMIN) || !read_proc(pid).catches(signo) ||
-        rank.summary.state == 'T')
+        is_stop(rank.summary.state))
       return {};
     if (!may_signal(request_.facts.purpose, rank.summary)) {
       rank.notes.emplace_back(
@@ -236,7 +240,7 @@ class Collector {
     for (auto& rank : ranks_) {
       const auto pid = rank.summary.pid;
       const auto folder = variable_of(pid, "ACC_FLIGHT_DIR");
-      if (!folder.empty() && rank.summary.state != 'T' && read_proc(pid).catches(SIGUSR2)) {
+      if (!folder.empty() && !is_stop(rank.summary.state) && read_proc(pid).catches(SIGUSR2)) {
         ::kill(pid, SIGUSR2);
         rank.notes.push_back("flight record: " + folder + "/flight-*-" + std::to_string(pid) +
                              ".jsonl");
@@ -298,7 +302,7 @@ class Collector {
     const bool has_suspect = std::ranges::any_of(order, waits) && !waits(order.front());
     for (const auto i : order) {
       const auto pid = ranks_[i].summary.pid;
-      if (!py_spy.empty() && ranks_[i].python.empty() && is_python(pid)) {
+      if (!py_spy.empty() && !has_main_python_stack(ranks_[i]) && is_python(pid)) {
         runs.push_back(
             {{py_spy, "dump", "--nonblocking", "--pid", std::to_string(pid)}, {}, false});
         whose.emplace_back(i, true);
@@ -342,12 +346,18 @@ class Collector {
 
   // ---- what the stacks say ----
 
+  /// Of a hundred threads and more the first one may be missing.
+  static bool has_main_python_stack(const RankEvidence& rank) {
+    return !rank.python.empty() && !rank.python.front().frames.empty();
+  }
+
   static void conclude(RankEvidence& rank) {
     auto& s = rank.summary;
     const auto working = static_cast<std::ptrdiff_t>(working_thread(rank.python));
     const auto first = rank.python.begin();
     if (working != 0) std::rotate(first, first + working, first + working + 1);
-    const auto* const stack = !rank.python.empty()   ? &rank.python.front()
+    const bool knows_python = has_main_python_stack(rank);
+    const auto* const stack = knows_python           ? &rank.python.front()
                               : !rank.native.empty() ? &rank.native.front()
                                                      : nullptr;
     if (stack == nullptr) {
@@ -362,13 +372,13 @@ class Collector {
         waits_for_others(*stack) || native_waits || (!is_native_known && is_in_backward(*stack));
     // Python's own frames are missing, and what they call needn't have names.
     const bool is_half_known =
-        rank.python.empty() && rank.beat && rank.beat->stacks_signal != 0 && !native_waits;
+        !knows_python && rank.beat && rank.beat->stacks_signal != 0 && !native_waits;
     if (is_half_known) s.waits_for_others.reset();
     s.stack_key = key_of(*stack);
     // One line of Python may wait for others on one rank, and for something else on another.
     const bool is_seen_by_native =
         native_waits && !waits_for_others(*stack) && !is_in_backward(*stack);
-    if (!rank.python.empty() && is_seen_by_native) s.stack_key += "+";
+    if (knows_python && is_seen_by_native) s.stack_key += "+";
     s.at = place_of(*stack);
     if (s.at.empty() && !rank.native.empty()) s.at = place_of(rank.native.front());
   }

@@ -67,7 +67,7 @@ class Comparison {
     for (const char state : {'T', 't', 'D'}) {
       const auto is_one = [&](const RankSummary& r) { return r.state == state; };
       Indices found = some(is_one);
-      if (found.empty() && state == 'T' &&
+      if (found.empty() && state != 'D' &&
           std::ranges::all_of(silent_, [&](auto i) { return is_one(ranks_[i]); }))
         found = silent_;
       // While it starts a rank may read from a disk at any moment.
@@ -75,11 +75,14 @@ class Comparison {
         std::ranges::copy_if(starting_, std::back_inserter(found),
                              [&](auto i) { return is_one(ranks_[i]); });
       if (found.empty()) continue;
-      const auto* const why = state == 'D' ? "it is in the kernel and can't be interrupted (state D)"
-                                           : "it was stopped by a signal (state T)";
-      return Culprits{found, why, not_waiting_besides(found)};
+      return Culprits{found, why_stopped(ranks_[found.front()]), not_waiting_besides(found)};
     }
     return std::nullopt;
+  }
+  static std::string why_stopped(const RankSummary& rank) {
+    if (rank.state == 'D') return "it is in the kernel and can't be interrupted (state D)";
+    if (rank.state == 'T') return "it was stopped by a signal (state T)";
+    return "it is held by " + debugger_of(rank);
   }
 
   // When the stopped one goes on the others still wait for these.
@@ -248,6 +251,10 @@ class Comparison {
 };
 
 }  // namespace
+
+std::string debugger_of(const RankSummary& rank) {
+  return "a debugger" + (rank.tracer.empty() ? "" : ", " + rank.tracer);
+}
 
 // A stack that isn't known says nothing; a collective of our runtime does.
 std::optional<bool> waits(const RankSummary& rank) {

@@ -51,6 +51,9 @@ struct Culprits {
 /// heartbeat. Nothing: none is silent, or all are and nothing tells them apart.
 [[nodiscard]] std::vector<std::string> behind_lines(const std::vector<RankSummary>& ranks);
 
+/// "a debugger, gdb (pid 71)", of a rank that one holds.
+[[nodiscard]] std::string debugger_of(const RankSummary& rank);
+
 /// "0,2-3"
 [[nodiscard]] std::string describe_ranks(std::vector<std::uint32_t> ranks);
 /// "rank 3", "ranks 0,2-3"

@@ -17,8 +17,6 @@ namespace {
 constexpr int kNoChildren = 0;
 constexpr int kMostGenerations = 8;
 
-bool is_stop(char state) { return state == 'T' || state == 't'; }
-
 // Of any of its threads: it stops as soon as it runs.
 bool has_pending_stop(pid_t pid) {
   std::error_code error;
@@ -35,6 +33,8 @@ bool has_pending_stop(pid_t pid) {
 }
 
 }  // namespace
+
+bool is_stop(char state) { return state == 'T' || state == 't'; }
 
 void HeldProcesses::note(pid_t pid) { note(pid, kNoChildren); }
 void HeldProcesses::note_with_children(pid_t pid) { note(pid, kMostGenerations); }

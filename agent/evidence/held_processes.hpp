@@ -7,6 +7,9 @@
 
 namespace acc::agent::evidence {
 
+/// In /proc/PID/stat: by a signal (T), or by a debugger (t).
+[[nodiscard]] bool is_stop(char state);
+
 /// Processes that a debugger stops, and that go on in any case.
 ///
 /// A debugger that is killed right after its attach leaves the SIGSTOP of the attach pending: the

@@ -39,23 +39,25 @@ std::vector<std::string> shown_texts(const Json& json) {
 
 // A row without names: of a thousand ranks all have to fit into one value of the store.
 Json json_of(const RankSummary& s) {
-  return {s.rank.value(),
-          s.local_rank.value(),
-          s.node,
-          s.pid,
-          std::string(1, s.state),
-          s.is_silent,
-          s.has_beaten,
-          s.step,
-          s.collectives,
-          s.is_inside,
-          s.operation,
-          s.waits_for_others ? Json(*s.waits_for_others) : Json{},
-          s.stack_key,
-          s.at,
-          s.is_overdue,
-          s.is_stuck,
-          s.is_starting};
+  Json json{s.rank.value(),
+            s.local_rank.value(),
+            s.node,
+            s.pid,
+            std::string(1, s.state),
+            s.is_silent,
+            s.has_beaten,
+            s.step,
+            s.collectives,
+            s.is_inside,
+            s.operation,
+            s.waits_for_others ? Json(*s.waits_for_others) : Json{},
+            s.stack_key,
+            s.at,
+            s.is_overdue,
+            s.is_stuck,
+            s.is_starting};
+  if (!s.tracer.empty()) json.push_back(s.tracer);
+  return json;
 }
 
 RankSummary summary_of(const Json& json) {
@@ -78,6 +80,7 @@ RankSummary summary_of(const Json& json) {
   s.is_overdue = json.at(14).get<bool>();
   s.is_stuck = json.at(15).get<bool>();
   s.is_starting = json.at(16).get<bool>();
+  if (json.size() > 17) s.tracer = shown_text(json.at(17));
   return s;
 }
 

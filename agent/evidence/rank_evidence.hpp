@@ -58,6 +58,7 @@ struct RankSummary {
   /// Fewer than heartbeat::kFirstBeats: it is in its first step, or a rank that sends none. Its
   /// silence says nothing.
   bool is_starting = false;
+  std::string tracer{};  ///< the debugger that holds it (state t), "gdb (pid 71)"; empty: not known
   friend bool operator==(const RankSummary&, const RankSummary&) = default;
 };
 

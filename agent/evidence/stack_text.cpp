@@ -205,17 +205,24 @@ std::vector<ThreadStack> native_stacks(std::string_view text, pid_t main) {
 std::vector<ThreadStack> python_stacks(std::string_view text) {
   std::vector<ThreadStack> stacks;
   std::size_t first = 0;
+  bool is_first_known = false;
+  bool is_cut = false;
   each_line(text, [&](std::string_view line) {
+    is_cut = is_cut || line == "...";
     const bool is_current = line.starts_with("Current thread ");
     if ((is_current || line.starts_with("Thread ")) && stacks.size() < kMostThreads) {
       const bool is_first = is_current || line.find("\"MainThread\"") != std::string_view::npos;
       if (is_first) first = stacks.size();
+      is_first_known = is_first_known || is_first;
       stacks.push_back({printable(line, 100), {}});
     } else {
       add_frame(stacks, python_frame(line));
     }
   });
   put_first(stacks, first);
+  // faulthandler writes a hundred threads, the newest first.
+  if (is_cut && !is_first_known)
+    stacks.insert(stacks.begin(), {"main thread: not among those that faulthandler wrote", {}});
   return stacks;
 }
 

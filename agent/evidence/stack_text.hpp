@@ -12,7 +12,8 @@ namespace acc::agent::evidence {
 /// Of "gdb -batch -ex 'thread apply all bt'" and of "eu-stack". The thread `main` (its id is that
 /// of the process) is put first.
 [[nodiscard]] std::vector<ThreadStack> native_stacks(std::string_view text, pid_t main);
-/// Of Python's faulthandler and of "py-spy dump"; the thread that was interrupted first.
+/// Of Python's faulthandler and of "py-spy dump"; the thread that was interrupted first:
+/// without frames if faulthandler left it out, as of more than a hundred threads.
 [[nodiscard]] std::vector<ThreadStack> python_stacks(std::string_view text);
 
 /// Which of a rank's Python threads is compared with other ranks': the first one, unless that only

@@ -20,7 +20,7 @@ constexpr std::size_t kFramesShown = 40;
 constexpr std::size_t kOtherThreads = 8;
 constexpr std::size_t kRanksShown = 256;  // of those in the same place
 
-std::string_view state_words(char state) {
+std::string state_words(char state) {
   switch (state) {
     case 'R':
       return "running";
@@ -30,8 +30,6 @@ std::string_view state_words(char state) {
       return "in the kernel, can't be interrupted";
     case 'T':
       return "stopped";
-    case 't':
-      return "traced";
     case 'Z':
       return "has exited";
     default:
@@ -61,7 +59,8 @@ std::string facts_of(const RankEvidence& rank, bool names_node) {
   std::string text = "  rank " + std::to_string(s.rank.value()) +
                      (names_node ? "  on " + s.node : "") + "  pid " + std::to_string(s.pid) +
                      (rank.command.empty() ? "" : " (" + rank.command + ")") + "  state " +
-                     std::string(1, s.state) + " (" + std::string{state_words(s.state)} + ")";
+                     std::string(1, s.state) + " (" +
+                     (s.state == 't' ? "held by " + debugger_of(s) : state_words(s.state)) + ")";
   if (rank.worker_pid != s.pid && rank.worker_pid != 0)
     text += "  started by pid " + std::to_string(rank.worker_pid);
   if (!rank.wait_channel.empty()) text += "  in " + rank.wait_channel;

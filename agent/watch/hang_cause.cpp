@@ -29,7 +29,8 @@ std::string silence_words(const SilentRank& silent, const evidence::RankSummary&
            describe(silent.silent);
   std::string text = "hung: " + awaited + "no heartbeat for " + describe(silent.silent);
   if (rank.has_beaten) return text + " after step " + std::to_string(rank.step);
-  return text + ", before its first step";
+  return text + (silent.is_successor ? ", none since the program before it ended"
+                                     : ", before its first step");
 }
 
 // By its stack, or as nothing tells it from the others: a wait of the program's own looks like
@@ -103,7 +104,8 @@ HangCause cause_of_hang(const std::vector<SilentRank>& silent, const std::vector
   });
   const auto local = std::ranges::find(ranks, culprit.rank);
   const bool is_here = local != ranks.end();
-  const auto own = here != silent.end() ? *here : silent.empty() ? SilentRank{} : silent.front();
+  auto own = here != silent.end() ? *here : silent.empty() ? SilentRank{} : silent.front();
+  if (here == silent.end()) own.is_successor = false;
   const auto worker =
       is_here ? LocalRank{static_cast<std::uint32_t>(local - ranks.begin())} : own.rank;
   const auto finished = split_finished(nodes, may_wait(culprit, culprits), own.silent);

@@ -194,6 +194,7 @@ SilentRank HangDetector::judge(LocalRank rank, const heartbeat::Beat& beat, Inst
     since = std::max(since, outside_floor_);
     found.is_before_first_step = beat.beats < kFirstBeats;
     found.limit = found.is_before_first_step ? std::max(first_limit(), step_limit()) : step_limit();
+    found.is_successor = beat.beats == 0 && seen_[rank.value()].is_successor;
     if (found.is_before_first_step && policy_.first_step) found.limit = *policy_.first_step;
   }
   const auto passed = std::chrono::duration_cast<Millis>(now - since);

@@ -27,6 +27,7 @@ struct SilentRank {
   Millis limit{0};
   bool is_before_first_step = false;
   std::string section;  ///< whose limit it was; empty: that of a step
+  bool is_successor = false;  ///< of another program in this round, and has sent none itself
   [[nodiscard]] bool is_overdue() const { return !section.empty() && silent >= limit; }
   friend bool operator==(const SilentRank&, const SilentRank&) = default;
 };

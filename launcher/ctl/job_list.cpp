@@ -85,6 +85,9 @@ std::string exit_words(const Json& worker) {
 /// Its step, steps per second and last heartbeat, or the section that it is in.
 std::vector<std::string> step_words(const Json& worker) {
   if (!worker.contains("step") || !worker["step"].is_number()) return {"-", "-", "-"};
+  // Of one that has exited they would only grow old.
+  if (text_of(worker, "state") == "exited")
+    return {std::to_string(number_of(worker, "step")), "-", "-"};
   const bool has_rate =
       worker.contains("steps_per_second") && worker["steps_per_second"].is_number();
   std::array<char, 32> rate{"-"};

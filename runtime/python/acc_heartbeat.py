@@ -32,6 +32,7 @@ def _open():
             return
         _page, _at = page, int(offset)
         os.register_at_fork(after_in_child=_wait)
+        sys.excepthook = _marking(sys.excepthook)
         _pending = _is_of_ancestor(struct.unpack_from("I", page, _at + 48)[0])
         if not _pending:
             _claim()
@@ -52,6 +53,30 @@ def _claim():
         struct.pack_into("I", _page, _at + 52, number)
     struct.pack_into("I", _page, _at + 48, os.getpid())
     _say(b"beat 0")  # wakes the agent once; it reads the page from then on
+
+
+# What torch says (gloo, NCCL) where another rank has ended.
+_PEER_LOST = ("Connection closed by peer", "Connection reset by peer", "remote process exited")
+
+
+def _is_peer_lost(error):
+    """The oldest exception of the chain counts: while one of its own unwinds, a rank may have left its groups already."""
+    for _ in range(100):
+        older = error.__cause__ or error.__context__
+        if older is None:
+            break
+        error = older
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in _PEER_LOST)
+
+
+def _marking(hook):
+    """Where this rank ends for want of another one the agent waits a moment for that one's failure (docs/decisions/0052-who-failed-first.md)."""
+    def mark(kind, error, trace):
+        with contextlib.suppress(Exception):
+            if not _pending and struct.unpack_from("I", _page, _at + 48)[0] == os.getpid() and _is_peer_lost(error):
+                struct.pack_into("I", _page, _at + 148, 1)
+        hook(kind, error, trace)
+    return mark
 
 
 def _is_of_this_process():

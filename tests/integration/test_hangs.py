@@ -217,6 +217,19 @@ thread.join()
 """, HANG, workers=3)
         self.assert_culprit(job, 1, "never_comes")
 
+    def test_of_more_than_a_hundred_threads_a_helper_was_named_as_the_place(self):
+        job = self.run_script("""
+def helper(): time.sleep(1e6)
+for i in range(105): threading.Thread(target=helper, daemon=True).start()
+for step in range(9):
+    acc_heartbeat.heartbeat(step)
+    time.sleep(0.02)
+time.sleep(1e6)
+""", HANG)
+        failure = self.report(job)["first_failure"]
+        self.assertNotIn("helper", failure["cause"])
+        self.assertIn("main thread: not among those that faulthandler wrote", read(failure["stacks"]))
+
     def test_work_of_a_child_that_a_thread_had_started_was_no_work(self):
         """--stall_action restart ended the job."""
         script = "import time; end = time.time() + 8\nwhile time.time() < end: pass"
@@ -519,6 +532,20 @@ class Stacks(HangTest):
         self.assertNotIn("sent no heartbeat", job.stderr)
         self.assertNotIn("times slower", job.stderr)
 
+    @unittest.skipUnless(shutil.which("gdb"), "needs gdb")
+    def test_one_that_a_debugger_holds_was_called_stopped_by_a_signal(self):
+        job = self.start(2, "1000000 20", flags="--hang_timeout 4 --first_step_timeout 60 --report report.json")
+        until(lambda: any(w["step"] for w in ask_at(self.socket, {"do": "status"})["workers"]), "a step")
+        held = list(job.alive())[1]
+        gdb = subprocess.Popen(["gdb", "-nx", "-p", str(held)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(gdb.communicate)
+        self.addCleanup(gdb.kill)
+        until(lambda: state_of(held) == "t", "the debugger", 30)
+        job.wait_stderr("it is held by a debugger", 30)
+        gdb.kill()  # it would hold the worker against SIGKILL as well
+        self.assertEqual(job.wait(60), HANG, job.stderr)
+        self.assertRegex(self.report(job)["first_failure"]["cause"], rf"^hung.*; it is held by a debugger, gdb \(pid {gdb.pid}\)")
+
     def test_acc_ctl_prints_them(self):
         job = self.start(2)
         shown = subprocess.run([os.path.join(BIN, "acc-ctl"), "stacks", "heartbeat_worker"], capture_output=True, text=True, timeout=30 * SLACK,
@@ -719,7 +746,8 @@ class SeveralNodes(HangTest):
             self.assertRegex(job.stderr, r"job failed: rank 3 (on \S+ )?hung")
 
     def test_the_rank_on_another_node_is_named_by_both(self):
-        self.named_by_both("spin=3@20")
+        for job in self.named_by_both("spin=3@20"):
+            self.assertIsNone(self.report(job)["first_failure"]["exit"])
 
     def test_where_only_rank_0_sends_heartbeats_the_one_on_another_node_was_not_looked_at(self):
         for job in self.named_by_both("sleep=3@20 only=0@0"):

@@ -213,6 +213,19 @@ class Restart(NodesTest):
             self.assertEqual(found[host].keys(), found["c"].keys())
             self.assertEqual({**found[host], "time": 0, "peak_rss_bytes": 0}, {**found["c"], "time": 0, "peak_rss_bytes": 0})
 
+    def test_ranks_of_another_node_that_had_finished_too_early_were_named_in_its_own_report_alone(self):
+        cluster = self.cluster("a b c", slots=2)
+        program = os.path.join(cluster.folder, "early.sh")
+        write(program, '#!/bin/sh\n[ "$RANK" -ge 4 ] && exit 0\n[ "$RANK" = 0 ] && { sleep 1; exit 23; }\nexec sleep 1000\n', 0o755)
+        for host in cluster.names:
+            cluster.start(host, "--report report.json", program=["--no_python", program])
+        self.all_end(cluster, 23)
+        for host in "ab":
+            self.assertIn("others    had finished: ranks 4-5 on c\n", cluster.nodes[host].stderr)
+            self.assertEqual(self.report(cluster.nodes[host])["finished_elsewhere"], ["ranks 4-5 on c"])
+        self.assertIn("others    had finished: rank 4, 5 (here)\n", cluster.nodes["c"].stderr)
+        self.assertEqual(self.report(cluster.nodes["c"])["finished_elsewhere"], [])
+
     def test_a_pause_before_a_restart_is_told_on_all_nodes(self):
         cluster = self.cluster("a b", flags="--max_restarts 3 --restart_delay 1s")
         cluster.start_all()

@@ -1,5 +1,5 @@
 """The file of --report: whatever becomes of a job, it never is one of an older job."""
-import contextlib, json, os, signal, subprocess, tempfile, unittest
+import contextlib, json, os, signal, subprocess, sys, tempfile, unittest
 
 from harness import ACC, JobTest, is_root, main, read, until, write
 
@@ -213,6 +213,27 @@ class Report(JobTest):
         first = self.report(job, "r.json")["first_failure"]
         self.assertGreaterEqual(first["seconds_into_attempt"], 0.3)
         self.assertEqual(first["seconds"], first["seconds_into_attempt"])
+
+    def test_a_rank_that_raised_and_took_a_second_to_end_was_not_named_but_one_that_failed_for_want_of_it(self):
+        module = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../runtime/python")
+        script = """import os, sys, time
+sys.path.insert(0, MODULE)
+import acc_heartbeat
+if os.environ["RANK"] == "1":
+    try: raise ValueError("bad data")
+    finally:
+        open("left", "w").close()
+        time.sleep(1)
+while not os.path.exists("left"): time.sleep(0.01)
+try: raise RuntimeError("[pair.cc:534] Connection closed by peer [10.0.0.2]:4711")
+except RuntimeError as error: raise SystemError("step 7") from error
+""".replace("MODULE", repr(os.path.abspath(module)))
+        job = self.job("--num_processes 3 --report report.json --no_python", "", program=[sys.executable, "-c", script])
+        self.assertEqual(job.wait(30), 1, job.stderr)
+        failure = self.report(job)["first_failure"]
+        self.assertEqual(failure["rank"], 1, job.stderr)
+        self.assertIn("ValueError: bad data", "".join(failure["last_lines"]))
+        self.assertIn("SystemError: step 7", job.stderr)
 
     def test_why_a_worker_asked_not_to_be_restarted_was_nowhere_in_the_report(self):
         script = ("import os, socket, time\n"

@@ -102,7 +102,8 @@ constexpr std::array kRankColumns{
                }},
     RankColumn{"STEPS/S", "speed", true, false,
                [](const JobFigures&, const RankFigures& r) {
-                 return r.steps_per_second ? rate_text(*r.steps_per_second) : "-";
+                 const bool lives = r.end.empty();
+                 return lives && r.steps_per_second ? rate_text(*r.steps_per_second) : "-";
                },
                [](const JobFigures&, const RankFigures& r) {
                  return SortKey{number_or(r.steps_per_second)};

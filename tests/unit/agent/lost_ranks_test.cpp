@@ -54,6 +54,16 @@ TEST_CASE("an order to stop names the worker that failed elsewhere", "[agent][lo
   CHECK(lost_by(stop).at(0).how == "could not be started on b");
 }
 
+TEST_CASE("survivors read of a rank that hung that it was lost by exit code 124",
+          "[agent][lost_ranks]") {
+  Stop stop;
+  stop.failure = failed(Failure::Kind::exited, 124);
+  stop.failure->cause = "hung: no heartbeat for 10 s after step 41";
+  CHECK(lost_by(stop).at(0).how == "hung on b");
+  stop.failure->cause = "exited with code 124";  // as `timeout` does
+  CHECK(lost_by(stop).at(0).how == "exit code 124 on b");
+}
+
 TEST_CASE("an order to stop names all ranks of a lost node, each once", "[agent][lost_ranks]") {
   Stop stop;
   stop.lost = {{"b", Rank{4}, 2}, {"", Rank{8}, 1}};

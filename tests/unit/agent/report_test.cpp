@@ -263,6 +263,25 @@ TEST_CASE("a failure on another node is told as one here", "[agent][report]") {
   CHECK_THAT(to_text(report, false), Contains("rank 5 on b was killed"));
 }
 
+TEST_CASE("ranks of another node that had finished too early were named in its report alone",
+          "[agent][report]") {
+  const std::string words = "others    had finished: rank 4 on b; ranks 6-8 on c\n";
+  for (auto report : {failed_job(), failed_elsewhere()}) {
+    CHECK(nlohmann::json::parse(to_json(report))["finished_elsewhere"].empty());
+    report.finished_elsewhere = {"rank 4 on b", "ranks 6-8 on c"};
+    CHECK_THAT(to_text(report, false), Contains(words));
+    CHECK(nlohmann::json::parse(to_json(report))["finished_elsewhere"][1] == "ranks 6-8 on c");
+  }
+}
+
+TEST_CASE("a hang on another node has its last output and no exit status", "[agent][report]") {
+  auto report = failed_elsewhere();
+  report.elsewhere->failure.worker.status.reset();
+  report.elsewhere->failure.cause = "hung: no heartbeat for 10 s after step 41";
+  CHECK_THAT(to_text(report, false), Contains("output    its last 2 lines:\n    | step 41\n"));
+  CHECK(nlohmann::json::parse(to_json(report))["first_failure"]["exit"].is_null());
+}
+
 TEST_CASE("restarts that were asked for read as a budget that healthy times refilled",
           "[agent][report]") {
   auto report = failed_job();
@@ -285,6 +304,17 @@ TEST_CASE("the report of a worker that read its standard input in vain had no hi
   CHECK_THAT(to_text(report, false),
              Contains("hint      rank 1 wanted to read its standard input, which is /dev/null with "
                       "several workers: --stdin 1 gives it ours\n"));
+}
+
+TEST_CASE(
+    "a data loader's process that the kernel had killed for its memory was told by torch alone",
+    "[agent][report]") {
+  auto failure = failed_job().failures.front();
+  CHECK(UserMessages::memory_hint(failure, 2).empty());
+  failure.tail = "RuntimeError: DataLoader worker (pid 71) is killed by signal: Killed. \n";
+  CHECK(UserMessages::memory_hint(failure, 0).empty());
+  CHECK_THAT(UserMessages::memory_hint(failure, 1), Contains("ended 1 process of this job's"));
+  CHECK_THAT(UserMessages::memory_hint(failure, 2), Contains("OOM killer ended 2 processes of"));
 }
 
 TEST_CASE("a script that doesn't find torch is told which Python ran it", "[agent][report]") {

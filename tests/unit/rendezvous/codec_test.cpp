@@ -127,7 +127,7 @@ TEST_CASE("fields of a later minor version are passed over", "[rendezvous][codec
 TEST_CASE("what is beyond a limit is refused in words", "[rendezvous][codec]") {
   const auto most = [](std::size_t size) { return std::string(size, 'x'); };
   SECTION("texts") {
-    CHECK(complaint_of(forged(Leave{}, std::uint32_t{70'000}, LostNode{})) ==
+    CHECK(complaint_of(forged(Leave{}, std::uint32_t{70'000}, NodeRanks{})) ==
           "leave: text of 70000 bytes, at most 4096 (byte 28)");
     CHECK(complaint_of(forged(Leave{}, most(kMaxText))) == "no complaint");
   }

@@ -452,7 +452,7 @@ SCENARIO("a member's connection breaks while its workers run", "[rendezvous][mem
     THEN("it is lost, and the others are told the ranks that died") {
       const auto stop = job.last<Stop>(job.peers[0]);
       CHECK_THAT(stop.reason, Contains("b (node rank 1)") && Contains("connection reset"));
-      CHECK(stop.lost == std::vector<LostNode>{{"b", Rank{2}, 2}});
+      CHECK(stop.lost == std::vector<NodeRanks>{{"b", Rank{2}, 2}});
     }
   }
 }

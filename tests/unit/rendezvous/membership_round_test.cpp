@@ -396,6 +396,16 @@ SCENARIO("restarts are booked for the whole job", "[rendezvous][membership]") {
     CHECK(job.over->first->ago >= Millis{200});
     CHECK(job.over->first->round == Round{0});
   }
+  SECTION("of a node whose ranks had finished too early nothing was told") {
+    RunningJob job{3, 0};
+    job.says(job.peers[2], Completed{});
+    job.says(job.peers[0], WorkerFailed{exited(1)});
+    job.says(job.peers[2], Stopped{});  // its answer to the order
+    job.all_stopped();
+    REQUIRE(job.over);
+    CHECK(job.over->first->rank == Rank{0});
+    CHECK((job.over->finished == std::vector<NodeRanks>{{"c", Rank{4}, 2}}));
+  }
   SECTION("a lost node, and no restart left") {
     RunningJob job{2, 0};
     job.breaks(job.peers[1]);

@@ -207,6 +207,21 @@ TEST_CASE("a stopped process is the culprit, wherever it is", "[agent][evidence]
   CHECK(found.why == "it was stopped by a signal (state T)");
 }
 
+TEST_CASE("a rank that a debugger holds was called stopped by a signal", "[agent][evidence]") {
+  auto all = ranks(3);
+  all[2].state = 't';
+  CHECK(find_culprits(all).which == std::vector<std::size_t>{2});
+  CHECK(find_culprits(all).why == "it is held by a debugger");
+  all[2].tracer = "gdb (pid 71)";
+  CHECK(find_culprits(all).why == "it is held by a debugger, gdb (pid 71)");
+  NodeEvidence node{"a", {}, {}};
+  node.ranks.emplace_back().summary = all[2];
+  CHECK(stacks_text({}, node.ranks).find("state t (held by a debugger, gdb (pid 71))") !=
+        std::string::npos);
+  all[0].state = all[1].state = 't';
+  CHECK(find_culprits(all).which.size() == 3);
+}
+
 TEST_CASE("one rank is stopped, another one hangs: the stacks name both", "[agent][evidence]") {
   auto all = ranks(4);
   all[0].waits_for_others = all[3].waits_for_others = true;
@@ -480,6 +495,7 @@ TEST_CASE("what was found survives the way between processes", "[agent][evidence
   all[1].waits_for_others = true;
   all[2].waits_for_others = false;
   all[2].at = "f (x.cpp:3)";
+  all[2].tracer = "gdb (pid 71)";
   NodeEvidence node{"a", {}, {"gdb"}};
   for (const auto& summary : all) {
     RankEvidence one;
@@ -648,6 +664,24 @@ TEST_CASE("the text shows the odd rank first, and equal ones together", "[agent]
   CHECK(rest != std::string::npos);
   CHECK(odd < rest);
   CHECK(text.find("stacks of rank 0:") > rest);
+}
+
+TEST_CASE("of more than a hundred Python threads the newest one was taken for the main thread",
+          "[agent][evidence]") {
+  std::string text;
+  for (int i = 0; i < 100; ++i)
+    text += "Thread 0x00007f0000" + std::to_string(100 + i) +
+            " (most recent call first):\n  File \"x.py\", line 7 in helper\n\n";
+  CHECK(place_of(python_stacks(text).front()) == "helper (x.py:7)");
+  const auto stacks = python_stacks(text + "...\n");
+  CHECK(stacks.size() == 101);
+  CHECK(stacks.front().frames.empty());
+  CHECK(working_thread(stacks) == 0);
+  CHECK(place_of(stacks.front()).empty());
+  CHECK_FALSE(waits_for_others(stacks.front()));
+  const auto current =
+      "Current thread 0x1 (most recent call first):\n  File \"x.py\", line 9 in f\n";
+  CHECK(place_of(python_stacks(current + text + "...\n").front()) == "f (x.py:9)");
 }
 
 TEST_CASE("workers that go on are not stopped for seconds by gdb", "[agent][evidence]") {

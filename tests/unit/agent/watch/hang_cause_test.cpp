@@ -144,6 +144,9 @@ TEST_CASE("a hang says whose limit was passed", "[agent][watch]") {
   node.ranks[0].summary.has_beaten = false;
   CHECK(text_of({LocalRank{0}, 20s, 10s, true, {}}) ==
         "hung: no heartbeat for 20 s, before its first step");
+  // A rank that had sent 20 steps from another program was said to be before its first step.
+  CHECK(text_of({LocalRank{0}, 20s, 10s, true, {}, true}) ==
+        "hung: no heartbeat for 20 s, none since the program before it ended");
 }
 
 TEST_CASE("a rank that lags though it sends heartbeats is blamed with its step", "[agent][watch]") {

@@ -527,6 +527,7 @@ TEST_CASE("the second program of a rank was ended as hung while it started", "[a
   CHECK(look.silent[0].rank == LocalRank{0});
   CHECK(look.silent[0].is_before_first_step);
   CHECK(look.silent[0].limit == 40s);
+  CHECK(look.silent[0].is_successor == (beat.beats == 0));
 }
 
 TEST_CASE("a script was told that no worker has sent a heartbeat after its last program",

@@ -197,6 +197,22 @@ TEST_CASE("nothing foreign reaches the terminal as it is", "[ctl]") {
   CHECK(shown.find('\x1b') == std::string::npos);
 }
 
+TEST_CASE("a rank that had exited had a rate that decayed, and a heartbeat that grew old",
+          "[ctl]") {
+  nlohmann::json worker{
+      {"rank", 0},          {"local_rank", 0},         {"pid", 71},
+      {"state", "running"}, {"exit_code", nullptr},    {"seconds", 20.0},
+      {"step", 41},         {"steps_per_second", 2.5}, {"seconds_since_heartbeat", 9.0}};
+  const auto shown = [&] {
+    const nlohmann::json live{{"workers", {worker}}};
+    return job_text(job("train.1", "n", "run"), live, 0, 100);
+  };
+  CHECK(holds(shown(), "41    2.5      9 s ago\n"));
+  worker["state"] = "exited";
+  worker["exit_code"] = 0;
+  CHECK(holds(shown(), "41    -        -\n"));
+}
+
 TEST_CASE("status of a job that had failed said its code, and not why", "[ctl]") {
   using nlohmann::json;
   const json failure{{"rank", 1}, {"host", "a"}, {"cause", "hung: no heartbeat for 6 s\x1b[2J"}};

@@ -93,7 +93,7 @@ TEST_CASE("a job is shown in 80 columns", "[top]") {
         std::string::npos);
   CHECK(text.find("    2 1002 quiet 42 s 1202    3.12 1.0 MiB    - line of rank 2") !=
         std::string::npos);
-  CHECK(text.find("    3 1003 SIGSEGV") != std::string::npos);
+  CHECK(text.find("    3 1003 SIGSEGV    1203       -") != std::string::npos);
   CHECK(text.find("F1Help F3Search F4Filter F5Tree F6SortBy F9Signal F10Quit EnterLog EscJobs") !=
         std::string::npos);
 }
