@@ -81,7 +81,7 @@ std::shared_ptr<JournalQueue> JournalQueue::connect(const std::string& path,
 }
 
 // The kernel tells nobody of the last datagram that was read, so this looks.
-JournalQueue::~JournalQueue() {
+void JournalQueue::settle() {
   constexpr int kLooks = 200;
   constexpr int kPauseMillis = 5;
   const auto unread = [this] {

@@ -25,11 +25,6 @@ class JournalQueue final : public BatchQueue {
   /// Nothing when no journal listens at `path`.
   static std::shared_ptr<JournalQueue> connect(const std::string& path, DropPolicy::Limits limits,
                                                std::function<void()> wake);
-  /// Waits for journald to read what was sent, up to a second: it asks the kernel who we are, for
-  /// `journalctl -u`, and gets no answer once we are gone.
-  ~JournalQueue() override;
-  JournalQueue(const JournalQueue&) = delete;
-  JournalQueue& operator=(const JournalQueue&) = delete;
   [[nodiscard]] bool takes_records() const override { return true; }
 
  private:
@@ -40,6 +35,9 @@ class JournalQueue final : public BatchQueue {
         socket_{std::move(socket)} {}
   std::size_t write_once(std::string_view bytes) override;
   [[nodiscard]] std::uint64_t lines_in(std::string_view bytes) const override;
+  /// Waits for journald to read what was sent, up to a second: it asks the kernel who we are, for
+  /// `journalctl -u`, and gets no answer once we are gone.
+  void settle() override;
 
   const std::string path_;
   UniqueFd socket_;  // of the writer thread; none after the journal went away

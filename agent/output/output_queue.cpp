@@ -253,10 +253,12 @@ void OutputQueue::stop(Millis bound) {
   }
   Lock lock{mutex_};
   stopping_.store(true, std::memory_order_release);
-  if (!started_) return;
-  work_.notify_all();
-  interrupt();
-  quiet_.wait_until(lock, clock_now() + bound, [this] { return ended_; });
+  if (started_) {
+    work_.notify_all();
+    interrupt();
+    if (!quiet_.wait_until(lock, clock_now() + bound, [this] { return ended_; })) return;
+  }
+  settle();  // here, not in the destructor: the thread may be the last owner, and be left behind
 }
 
 }  // namespace acc::agent

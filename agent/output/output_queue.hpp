@@ -64,7 +64,7 @@ class OutputQueue : public std::enable_shared_from_this<OutputQueue> {
   /// @param at_the_end  for the message: it moved, or had not had its whole patience
   void abandon(Millis bound, bool at_the_end);
   /// Ends the thread; leaves it behind if it doesn't end within `bound`. `wake` isn't called any
-  /// more.
+  /// more. The journal gets up to a second more to read.
   void stop(Millis bound);
 
  protected:
@@ -94,6 +94,8 @@ class OutputQueue : public std::enable_shared_from_this<OutputQueue> {
   void forget(std::size_t bytes) { queued_.fetch_sub(bytes); }
   /// For stop() and abandon(): ends a wait of the writer thread.
   virtual void interrupt() {}
+  /// At the end of stop(), without a writer thread: waits for what the reader needs us for.
+  virtual void settle() {}
 
   // --- of the writer thread
   /// Moves some of the queue into writing_ and writes it, without the lock while it writes, until

@@ -102,7 +102,6 @@ TEST_CASE("the report of a unit that had ended was not among its lines", "[agent
   pollfd fd{journal.fd.get(), POLLIN, 0};
   REQUIRE(::poll(&fd, 1, 10'000) == 1);
   queue->stop(Millis{1000});
-  queue.reset();
   CHECK(is_read);
   reader.join();
 }
