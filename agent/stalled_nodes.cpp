@@ -23,14 +23,14 @@ std::string key_of(std::uint32_t node) { return "acc/stalled/" + std::to_string(
 void StalledNodes::round_started(NodeRank own, std::uint32_t nodes) {
   own_ = own;
   nodes_ = nodes;
-  is_told_ = false;  // in another store
+  is_told_ = is_asking_ = false;  // in another store
   on_all_ = nullptr;
-  ++turn_;
+  ++rounds_;
 }
 
 void StalledNodes::round_ended(bool is_completed) {
   on_all_ = nullptr;
-  ++turn_;
+  ++rounds_;
   if (is_completed && nodes_ > 1) tell(true);
 }
 
@@ -38,12 +38,11 @@ void StalledNodes::stalled(std::function<void()> on_all) {
   on_all_ = std::move(on_all);
   ++turn_;
   tell(true);
-  wait_for(0, kUntilStalled);
+  if (!is_asking_) wait_for(0, kUntilStalled);
 }
 
 void StalledNodes::go_on() {
   on_all_ = nullptr;
-  ++turn_;
   if (is_told_) tell(false);
 }
 
@@ -67,20 +66,24 @@ void StalledNodes::wait_for(std::uint32_t node, Millis patience) {
   next.op = KvRequest::Op::get;
   next.key = key_of(node);
   next.timeout = patience;
-  ask_(std::move(next), alive_.bind([this, node, patience, turn = turn_](const KvReply& reply) {
-    if (!is_waiting(turn)) return;
-    using Status = KvReply::Status;
-    if (reply.status == Status::ok) return wait_for(node + 1, patience);
-    if (reply.status == Status::missing || reply.status == Status::timed_out)
-      return wait_for(0, kUntilStalled);
-    try_again();
-  }));
+  is_asking_ = true;
+  ask_(std::move(next),
+       alive_.bind([this, node, patience, turn = turn_, rounds = rounds_](const KvReply& reply) {
+         if (rounds != rounds_) return;
+         is_asking_ = false;
+         if (!on_all_) return;
+         turn == turn_ ? on_answer(node, patience, reply) : wait_for(0, kUntilStalled);
+       }));
 }
 
-void StalledNodes::try_again() {
+void StalledNodes::on_answer(std::uint32_t node, Millis patience, const KvReply& reply) {
+  using Status = KvReply::Status;
+  if (reply.status == Status::ok) return wait_for(node + 1, patience);
+  if (reply.status == Status::missing || reply.status == Status::timed_out)
+    return wait_for(0, kUntilStalled);
   pause_.expires_after(kPause);
-  pause_.async_wait(alive_.bind([this, turn = turn_](boost::system::error_code cancelled) {
-    if (cancelled || !is_waiting(turn)) return;
+  pause_.async_wait(alive_.bind([this, rounds = rounds_](boost::system::error_code cancelled) {
+    if (cancelled || rounds != rounds_ || !on_all_ || is_asking_) return;
     tell(true);
     wait_for(0, kUntilStalled);
   }));

@@ -15,8 +15,8 @@ namespace acc::agent {
 
 /// Which nodes of a job do nothing at all, for --stall_action restart: a node alone may wait for
 /// another that works. Each node writes acc/stalled/NODE_RANK into the store of the round while its
-/// workers do nothing, and when all of them have finished; one that stalls waits there for all
-/// others: questions that the coordinator holds, without any traffic.
+/// workers do nothing, and when all of them have finished; one that stalls waits there for the
+/// others, one after the other: a question that the coordinator holds, without any traffic.
 class StalledNodes {
  public:
   using Answer = std::function<void(rendezvous::KvReply)>;
@@ -39,14 +39,16 @@ class StalledNodes {
   void tell(bool is_stalled);
   /// Looks at the nodes from `node` on, one after the other; each is waited for up to `patience`.
   void wait_for(std::uint32_t node, Millis patience);
-  void try_again();
-  [[nodiscard]] bool is_waiting(std::uint64_t turn) const { return on_all_ && turn == turn_; }
+  void on_answer(std::uint32_t node, Millis patience, const rendezvous::KvReply& reply);
 
   Ask ask_;
   boost::asio::steady_timer pause_;
   NodeRank own_{0};
   std::uint32_t nodes_ = 1;
-  std::uint64_t turn_ = 0;  ///< answers to questions of an earlier one are stale
+  std::uint64_t rounds_ = 0;  ///< started and ended: answers belong to one
+  std::uint64_t turn_ = 0;    ///< of stalls: what was seen in an earlier one is stale
+  /// A question is held: that of an earlier stall, too, which can't be taken back.
+  bool is_asking_ = false;
   bool is_told_ = false;    ///< the others know that this node does nothing
   std::function<void()> on_all_;
   Alive alive_;

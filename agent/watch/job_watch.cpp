@@ -80,6 +80,13 @@ static std::vector<WorkerUsage> usage_of(const WorkerGroup& workers) {
   return all;
 }
 
+static std::vector<SilentRank> all_silent_for(Millis quiet, const WorkerGroup& workers) {
+  std::vector<SilentRank> all;
+  for (const auto& record : workers.records())
+    if (record.is_living()) all.push_back({record.local_rank, quiet, Millis{0}, false, {}});
+  return all;
+}
+
 static void tell_behind(const UserMessages& messages, const StackCollection::Evidence& nodes) {
   std::vector<evidence::FinishedRank> finished;
   for (const auto& node : nodes)
@@ -114,6 +121,7 @@ void JobWatch::round_started(HeartbeatBoard& board, Round round, Instant now) {
   board_ = &board;
   round_ = round;
   saw_checkpoint_ = is_held_told_ = is_put_off_ = do_others_know_stall_ = false;
+  stall_found_.reset();
   stacks_.round_started(board, round);
   const auto workers = static_cast<std::uint32_t>(parts_.workers.records().size());
   hangs_.begin_round(now, workers);
@@ -372,9 +380,7 @@ void JobWatch::on_silent(const HangDetector::Look& look) {
 
 // On several nodes one alone may wait for another that works.
 void JobWatch::on_stall(Millis quiet) {
-  std::vector<SilentRank> all;
-  for (const auto& record : parts_.workers.records())
-    if (record.is_living()) all.push_back({record.local_rank, quiet, Millis{0}, false, {}});
+  const auto all = all_silent_for(quiet, parts_.workers);
   const std::string words = "no worker here has used the CPU, read or written anything for " +
                             describe(quiet) + " (--stall_timeout)";
   const bool restarts = parts_.plan.hang.stall_restarts;
@@ -390,21 +396,28 @@ void JobWatch::on_stall(Millis quiet) {
                     if (restarts && !by_all && board_ != nullptr)
                       return conclude({all}, std::move(answer));
                     if (answer) compare_stall(answer->evidence);
-                    is_judging_ = false;
-                    if (by_all && board_ != nullptr)
-                      hooks_.tell_stalled([this, all, answer] { on_stall_of_all(all, answer); });
-                    arm();
+                    stall_found_ = answer ? std::optional{*answer} : std::nullopt;
+                    go_on_watching();
                   });
 }
 
-void JobWatch::on_stall_of_all(const std::vector<SilentRank>& silent,
-                               Result<evidence::Answer> answer) {
-  if (board_ == nullptr || is_judging_ || is_suspended_) return;
-  look_for_stall(clock_now());  // the last look is some time ago
-  if (!stall_.is_told()) return;
-  is_judging_ = true;
-  beats_then_.clear();
-  conclude({silent}, std::move(answer));
+void JobWatch::go_on_watching() {
+  is_judging_ = false;
+  wait_for_stall_of_all();
+  arm();
+}
+
+void JobWatch::wait_for_stall_of_all() {
+  if (!hooks_.tell_stalled || !parts_.plan.hang.stall_restarts) return;
+  if (board_ == nullptr || !stall_.is_told() || !stall_found_) return hooks_.tell_stalled(nullptr);
+  hooks_.tell_stalled([this] {
+    if (board_ == nullptr || is_judging_ || is_suspended_) return;
+    look_for_stall(clock_now());  // the last look is some time ago
+    if (!stall_.is_told() || !stall_found_) return;
+    is_judging_ = true;
+    beats_then_.clear();
+    conclude({all_silent_for(parts_.plan.hang.stall, parts_.workers)}, *stall_found_);
+  });
 }
 
 // What this node tells stays with the others: their stalls may be found some time later.
@@ -418,7 +431,8 @@ void JobWatch::compare_stall(const evidence::NodeEvidence& mine) {
 }
 
 void JobWatch::take_back_stall() {
-  if (hooks_.tell_stalled) hooks_.tell_stalled(nullptr);
+  if (stall_found_ && hooks_.tell_stalled) hooks_.tell_stalled(nullptr);
+  stall_found_.reset();
   if (std::exchange(do_others_know_stall_, false)) hooks_.compare({}, nullptr);
 }
 
@@ -483,10 +497,8 @@ evidence::NodeEvidence JobWatch::evidence_of_page(const Suspects& suspects,
 }
 
 void JobWatch::call_off() {
-  is_judging_ = false;
-  if (hooks_.tell_stalled) hooks_.tell_stalled(nullptr);
   parts_.messages.warning("the workers go on: no restart");
-  arm();
+  go_on_watching();
 }
 
 void JobWatch::conclude(const Suspects& found, Result<evidence::Answer> answer) {
@@ -556,14 +568,10 @@ void JobWatch::look_for_others() {
 
 // The node of the silent ranks judges by the same facts, and reports a rank of its own.
 void JobWatch::conclude_for_others(Result<evidence::Answer> answer) {
-  const auto go_on = [this] {
-    is_judging_ = false;
-    arm();
-  };
   if (board_ == nullptr) return;
-  if (!answer || is_suspended_) return go_on();
+  if (!answer || is_suspended_) return go_on_watching();
   const std::string file = answer->file.empty() ? kOnStderr : answer->file;
-  hooks_.compare(answer->evidence, [this, go_on, file, round = round_](const Evidence& all) {
+  hooks_.compare(answer->evidence, [this, file, round = round_](const Evidence& all) {
     if (board_ == nullptr || round != round_ || !is_judging_) return;
     const bool is_any_silent = std::ranges::any_of(all, [](const auto& node) {
       return std::ranges::any_of(node.ranks, [](const auto& r) { return r.summary.is_silent; });
@@ -572,7 +580,7 @@ void JobWatch::conclude_for_others(Result<evidence::Answer> answer) {
       const auto cause = cause_of_hang({}, ranks_here(), all);
       if (cause.is_here) return report_hang({cause.worker, cause.text, file}, all);
     }
-    go_on();
+    go_on_watching();
   });
 }
 

@@ -110,8 +110,10 @@ class JobWatch {
   /// Those that stalled on other nodes are compared, too.
   void compare_stall(const evidence::NodeEvidence& mine);
   void take_back_stall();
-  /// With --stall_action restart: no node does anything, as far as each of them has seen.
-  void on_stall_of_all(const std::vector<SilentRank>& silent, Result<evidence::Answer> answer);
+  /// With --stall_action restart on several nodes: the round ends once all of them have stalled.
+  void wait_for_stall_of_all();
+  /// No hang after all.
+  void go_on_watching();
   void call_off();
   /// What was found silent, and the ranks that may be the cause besides.
   struct Suspects {
@@ -160,6 +162,7 @@ class JobWatch {
   bool is_put_off_ = false;  ///< ranks are silent, and other nodes' sections aren't known
   bool is_judging_ = false;  ///< a hang was found and its evidence is being collected
   bool is_suspended_ = false;
+  std::optional<evidence::Answer> stall_found_;  ///< of the stall that was told
   bool do_others_know_stall_ = false;  ///< the other nodes, of the one that was told
   bool is_unused_told_ = false;
   bool is_held_told_ = false;  ///< in this round

@@ -91,6 +91,19 @@ TEST_CASE("a node that goes on takes its stall back", "[agent][hang]") {
   CHECK(job.ends == ThreeNodes::Ends{1, 1, 1});
 }
 
+TEST_CASE("a node that stalls again and again left a question behind each time", "[agent][hang]") {
+  ThreeNodes job;
+  for (int i = 0; i < 100; ++i) {
+    job.stalls(1);
+    job.nodes[1]->go_on();
+  }
+  CHECK(job.store.waiting.size() == 1);
+  job.stalls(2);
+  job.stalls(1);
+  job.stalls(0);
+  CHECK(job.ends == ThreeNodes::Ends{1, 1, 1});
+}
+
 TEST_CASE("nodes whose workers have finished do nothing", "[agent][hang]") {
   ThreeNodes job;
   job.stalls(1);
