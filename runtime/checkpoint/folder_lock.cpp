@@ -150,6 +150,8 @@ std::map<Identity, std::weak_ptr<FolderLock::Held>>& registry() {
 struct FolderLock::Held {
   fs::path file;
   UniqueFd fd;
+  bool is_exclusive = true;  ///< false: this file system has no locks
+  bool is_shared = false;    ///< has it had two users in this process?
 
   Held(fs::path its_file, UniqueFd its_fd) : file{std::move(its_file)}, fd{std::move(its_fd)} {}
   Held(const Held&) = delete;
@@ -238,6 +240,7 @@ std::shared_ptr<FolderLock::Held> acquire(const fs::path& folder, const Tell& te
     if (!held->is_current()) continue;  // its holder removed it after we had opened it
     close_to_readers(held->fd.get());
     held->sign();
+    held->is_exclusive = failed == 0;
     if (failed != 0)
       tell(in_quotes(file.native()) + " can't be locked on this file system (" +
            std::generic_category().message(failed) +
@@ -250,17 +253,22 @@ std::shared_ptr<FolderLock::Held> acquire(const fs::path& folder, const Tell& te
 
 }  // namespace
 
-void FolderLock::take(const fs::path& folder, const Tell& tell, FileOps& files) {
+bool FolderLock::take(const fs::path& folder, const Tell& tell, FileOps& files) {
   const std::lock_guard guard{registry_guard};
-  if (held_ && held_->is_current() && held_->file.parent_path() == folder) return;
+  if (held_ && held_->is_current() && held_->file.parent_path() == folder)
+    return held_->is_shared || !held_->is_exclusive;
   held_.reset();
   const auto which = identity(folder);
-  if (!which) return;
+  if (!which) return true;
   auto& known = registry()[*which];
   held_ = known.lock();
-  if (held_ && held_->is_current()) return;
+  if (held_ && held_->is_current()) {
+    held_->is_shared = true;
+    return true;
+  }
   held_ = acquire(folder, tell, files);
   known = held_;
+  return true;
 }
 
 }  // namespace acc::runtime::checkpoint

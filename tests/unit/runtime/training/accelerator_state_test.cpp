@@ -6,6 +6,7 @@
 #include <acc/accelerator.hpp>
 #include <acc/error.hpp>
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <limits>
 #include <mutex>
@@ -657,6 +658,68 @@ TEST_CASE("what the run itself wrote or removed, and what is removed by hand, is
   CHECK(run.accelerator.save_state().filename() == "checkpoint_8");
   fs::remove_all(checkpoints / "checkpoint_7");
   CHECK(run.accelerator.save_state().filename() == "checkpoint_9");
+}
+
+TEST_CASE("a touch of its checkpoints, against purging, had each save of a healthy run refused",
+          "[runtime][training]") {
+  const TestFolder folder;
+  const auto checkpoints = folder.path() / "checkpoints";
+  auto group = ProcessGroup{acc::testing::thread_groups(1)[0]};
+  { NumberRun{group, folder.path(), 1}.accelerator.save_state(); }
+  NumberRun run{group, folder.path(), 2};
+  run.accelerator.load_state();
+  const auto age = [&] {
+    for (const auto number : list_checkpoints(checkpoints))
+      fs::last_write_time(checkpoints / checkpoint_name(number) / "manifest.json",
+                          fs::file_time_type::clock::now() - std::chrono::hours{1});
+  };
+  age();
+  CHECK(refusal([&] { run.accelerator.save_state(); }).empty());
+  age();
+  CHECK(refusal([&] { run.accelerator.save_state(); }).empty());
+  run.accelerator.load_state();
+  age();
+  fs::remove(checkpoints / ".lock");  // by the purge: the lock is taken anew
+  CHECK(refusal([&] { run.accelerator.save_state(); }).empty());
+  CHECK(list_checkpoints(checkpoints) == std::vector<std::uint64_t>{3, 2, 1, 0});
+}
+
+TEST_CASE("a checkpoint that was moved to another disk and linked back is still the run's",
+          "[runtime][training]") {
+  const TestFolder folder;
+  const auto there = folder.path() / "checkpoints" / "checkpoint_0", away = folder.path() / "away";
+  auto group = ProcessGroup{acc::testing::thread_groups(1)[0]};
+  { NumberRun{group, folder.path(), 1}.accelerator.save_state(); }
+  NumberRun run{group, folder.path(), 2};
+  run.accelerator.load_state();
+  fs::copy(there, away, fs::copy_options::recursive);
+  fs::remove_all(there);
+  fs::create_directory_symlink(away, there);
+  CHECK(refusal([&] { run.accelerator.save_state(); }).empty());
+}
+
+TEST_CASE("a run that holds the lock of its folder isn't stopped by a damaged manifest in it",
+          "[runtime][training]") {
+  const TestFolder folder;
+  auto group = ProcessGroup{acc::testing::thread_groups(1)[0]};
+  NumberRun run{group, folder.path(), 1};
+  run.accelerator.save_state();
+  fs::resize_file(folder.path() / "checkpoints" / "checkpoint_0" / "manifest.json", 10);
+  CHECK(refusal([&] { run.accelerator.save_state(); }).empty());
+}
+
+TEST_CASE("an Accelerator notices what another one of its process saved that is gone since",
+          "[runtime][training]") {
+  const TestFolder folder;
+  auto group = ProcessGroup{acc::testing::thread_groups(1)[0]};
+  NumberRun run{group, folder.path(), 1};
+  run.accelerator.save_state();
+  {
+    NumberRun other{group, folder.path(), 2};
+    other.accelerator.load_state();
+    other.accelerator.save_state();
+  }
+  CHECK(refusal([&] { run.accelerator.save_state(); }).starts_with(kTwoRuns));
 }
 
 // ---- between backward and step ----
