@@ -24,7 +24,6 @@ using checkpoint::FileRecord;
 using checkpoint::Manifest;
 using checkpoint::TensorRecord;
 
-constexpr std::uint64_t kMaxManifest = std::uint64_t{1} << 30;
 /// Bytes at a time on the way to a device through the host.
 constexpr std::size_t kStage = std::size_t{64} << 20;
 
@@ -130,8 +129,8 @@ Checkpoint::Checkpoint(const fs::path& path) {
   if (fs::exists(there) && there.type() != fs::file_type::unknown && !fs::is_regular_file(there)) {
     corrupt(file, "isn't a file");
   }
-  contents->manifest =
-      checkpoint::parse_manifest(checkpoint::read_small(file, kMaxManifest), file.native());
+  contents->manifest = checkpoint::parse_manifest(
+      checkpoint::read_small(file, checkpoint::kMaxManifest), file.native());
   check_sizes(contents->path, contents->manifest);
   for (const auto& tensor : contents->manifest.tensors) {
     contents->by_name.emplace(

@@ -145,7 +145,7 @@ void Checkpointer::Impl::tell_names_above_all_numbers() {
 std::optional<Restored> Checkpointer::Impl::open() {
   wait();
   tell_names_above_all_numbers();
-  known_.look(options_.folder);
+  if (group_.rank() == 0) known_.look(options_.folder);
   auto restored = checkpoint::open_newest(group_, options_.folder, options_.threads, known_bad_,
                                           [this](const std::string& what) { tell(what); });
   own_.reset();
@@ -155,7 +155,7 @@ std::optional<Restored> Checkpointer::Impl::open() {
 Restored Checkpointer::Impl::open_from(const fs::path& path) {
   wait();
   const auto target = plan_for(path).target;
-  known_.look(options_.folder);
+  if (group_.rank() == 0) known_.look(options_.folder);
   auto restored = checkpoint::open_this(group_, target, options_.threads);
   if (target.parent_path() == options_.folder) own_.reset();
   return restored;
@@ -168,7 +168,7 @@ void Checkpointer::Impl::fill(const CheckpointState& state, Restored& restored) 
 std::optional<std::uint64_t> Checkpointer::Impl::newest_number() {
   wait();
   tell_names_above_all_numbers();
-  if (!known_.has_looked()) known_.look(options_.folder);
+  if (group_.rank() == 0 && !known_.has_looked()) known_.look(options_.folder);
   const auto numbers = checkpoint::candidates(group_, options_.folder);
   if (numbers.empty()) return std::nullopt;
   return numbers.front();

@@ -12,7 +12,9 @@
 #include <acc/error.hpp>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
+#include <fstream>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -29,6 +31,9 @@ using nlohmann::json;
 constexpr std::string_view kLock = ".lock";
 constexpr std::size_t kMostWords = 4096;
 constexpr int kTries = 1000;  ///< others may create and remove the file concurrently
+/// For another thread of this process that is releasing the lock: NFS removes a file slowly.
+constexpr std::chrono::seconds kRelease{3};
+constexpr std::chrono::milliseconds kPause{5};
 
 /// Identity of a file, independent of its name.
 using Identity = std::pair<dev_t, ino_t>;
@@ -150,13 +155,17 @@ std::map<Identity, std::weak_ptr<FolderLock::Held>>& registry() {
 struct FolderLock::Held {
   fs::path file;
   UniqueFd fd;
+  bool is_exclusive = true;  ///< false: this file system has no locks
+  bool is_shared = false;    ///< has it had two users in this process?
 
   Held(fs::path its_file, UniqueFd its_fd) : file{std::move(its_file)}, fd{std::move(its_fd)} {}
   Held(const Held&) = delete;
   Held& operator=(const Held&) = delete;
   ~Held() {
     // While locked, so that a file of another holder isn't removed.
-    if (is_current()) ::unlink(file.c_str());
+    if (!is_current() || ::unlink(file.c_str()) == 0) return;
+    // It stays, as in a folder of others: no longer signed, or this process would count as holder.
+    [[maybe_unused]] const auto done = ::ftruncate(fd.get(), 0);
   }
   [[nodiscard]] bool is_current() const { return identity(file) == identity(fd.get()); }
   void sign() const {
@@ -192,10 +201,23 @@ bool is_held_by_reader(int fd) {
   return ::fcntl(fd, F_OFD_GETLK, &asked) == 0 && asked.l_type == F_RDLCK;
 }
 
+/// Of the file from its creation: 0622 by the umask, and readable by those who may write, as
+/// close_to_readers() leaves it. Between the two others of the group couldn't open it.
+mode_t mode_of_new_lock() {
+  std::ifstream status{"/proc/thread-self/status"};  // umask() can only be read by setting it
+  for (std::string line; std::getline(status, line);) {
+    constexpr std::string_view kMask = "Umask:";
+    if (!line.starts_with(kMask)) continue;
+    const auto mask = std::strtoul(line.c_str() + kMask.size(), nullptr, 8);
+    return 0622 | ((0022 & ~static_cast<mode_t>(mask)) << 1);
+  }
+  return 0622;
+}
+
 /// @return nothing: the file can't be made; the save itself reports that better. (It first removes
 ///   left-overs of dead writers, which may free a full disk.)
 UniqueFd open_lock(const fs::path& file) {
-  UniqueFd fd{::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0622)};
+  UniqueFd fd{::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, mode_of_new_lock())};
   const int errnum = fd ? 0 : errno;
   struct stat facts {};
   const bool is_there = fd ? ::fstat(fd.get(), &facts) == 0 : ::lstat(file.c_str(), &facts) == 0;
@@ -205,11 +227,20 @@ UniqueFd open_lock(const fs::path& file) {
   return fd;
 }
 
+/// Versions before this one lock the file by flock(), which doesn't keep out our lock, nor ours
+/// theirs: with ours taken, does the file still name a living process of this machine?
+void refuse_other_locks(int fd, const fs::path& folder, const Writer& self) {
+  const auto holder = read_holder(fd);
+  if (!holder || holder->writer.place != self.place || is_gone(holder->writer, self)) return;
+  if (!is_same_process(holder->writer, self)) refuse(folder, holder, self);
+}
+
 std::shared_ptr<FolderLock::Held> acquire(const fs::path& folder, const Tell& tell,
                                           FileOps& files) {
   const auto file = folder / kLock;
   const auto self = this_writer();
   std::optional<Holder> last;
+  std::optional<std::chrono::steady_clock::time_point> deadline;
   for (int i = 0; i < kTries; ++i) {
     UniqueFd fd = open_lock(file);
     if (!fd) return nullptr;
@@ -222,7 +253,10 @@ std::shared_ptr<FolderLock::Held> acquire(const fs::path& folder, const Tell& te
       const bool gone = holder && is_gone(holder->writer, self);
       if (is_busy && holder && is_same_process(holder->writer, self)) {
         last = holder;
-        std::this_thread::yield();  // another thread is about to release it
+        const auto now = std::chrono::steady_clock::now();
+        if (!deadline) deadline = now + kRelease;
+        if (now > *deadline) break;
+        std::this_thread::sleep_for(kPause);  // another thread is about to release it
         continue;
       }
       const bool alive = holder && !gone && holder->writer.place == self.place;
@@ -234,10 +268,12 @@ std::shared_ptr<FolderLock::Held> acquire(const fs::path& folder, const Tell& te
         continue;
       }
     }
+    if (identity(file) != identity(fd.get())) continue;  // removed by its holder meanwhile
+    if (failed == 0) refuse_other_locks(fd.get(), folder, self);
     auto held = std::make_shared<FolderLock::Held>(file, std::move(fd));
-    if (!held->is_current()) continue;  // its holder removed it after we had opened it
     close_to_readers(held->fd.get());
     held->sign();
+    held->is_exclusive = failed == 0;
     if (failed != 0)
       tell(in_quotes(file.native()) + " can't be locked on this file system (" +
            std::generic_category().message(failed) +
@@ -250,17 +286,22 @@ std::shared_ptr<FolderLock::Held> acquire(const fs::path& folder, const Tell& te
 
 }  // namespace
 
-void FolderLock::take(const fs::path& folder, const Tell& tell, FileOps& files) {
+bool FolderLock::take(const fs::path& folder, const Tell& tell, FileOps& files) {
   const std::lock_guard guard{registry_guard};
-  if (held_ && held_->is_current() && held_->file.parent_path() == folder) return;
+  if (held_ && held_->is_current() && held_->file.parent_path() == folder)
+    return held_->is_shared || !held_->is_exclusive;
   held_.reset();
   const auto which = identity(folder);
-  if (!which) return;
+  if (!which) return true;
   auto& known = registry()[*which];
   held_ = known.lock();
-  if (held_ && held_->is_current()) return;
+  if (held_ && held_->is_current()) {
+    held_->is_shared = true;
+    return true;
+  }
   held_ = acquire(folder, tell, files);
   known = held_;
+  return true;
 }
 
 }  // namespace acc::runtime::checkpoint

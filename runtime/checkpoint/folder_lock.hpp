@@ -16,10 +16,12 @@ namespace acc::runtime::checkpoint {
 class FolderLock {
  public:
   /// Repeated for the same folder it costs one system call.
+  /// @return may another have written to the folder since this object's last call? No: it has held
+  ///   the lock all the time, alone.
   /// @param tell  called once for each folder that can't be locked.
   /// @throws Error invalid_argument: another job holds it; says which, and what to do. system:
   ///   `.lock` is no file that can be locked.
-  void take(
+  bool take(
       const fs::path& folder, const Tell& tell = [](const std::string&) {},
       FileOps& files = FileOps::real());
   /// Of this object; others of this process keep theirs.

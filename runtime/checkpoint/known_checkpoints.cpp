@@ -2,21 +2,25 @@
 
 #include "runtime/checkpoint/manifest.hpp"
 
-#include <sys/stat.h>
-
 #include <acc/checkpoint.hpp>
 #include <acc/error.hpp>
 #include <algorithm>
+#include <functional>
+#include <string_view>
+#include <system_error>
 
 namespace acc::runtime::checkpoint {
 
 KnownCheckpoints::Mark KnownCheckpoints::mark_of(const fs::path& folder, std::uint64_t number) {
   const auto manifest = present(folder / checkpoint_name(number)) / kManifest;
-  struct stat facts {};
-  if (::stat(manifest.c_str(), &facts) != 0) return std::nullopt;
-  constexpr std::int64_t kNanos = 1'000'000'000;
-  return std::pair{facts.st_mtim.tv_sec * kNanos + facts.st_mtim.tv_nsec,
-                   static_cast<std::uint64_t>(facts.st_size)};
+  const auto of_text = std::hash<std::string_view>{};
+  std::error_code unknown;
+  if (fs::status(manifest, unknown).type() == fs::file_type::not_found) return of_text("");
+  try {
+    return of_text(read_small(manifest, kMaxManifest));
+  } catch (const Error&) {
+    return std::nullopt;
+  }
 }
 
 void KnownCheckpoints::look(const fs::path& folder) {
@@ -39,8 +43,9 @@ std::vector<std::uint64_t> KnownCheckpoints::foreign(const fs::path& folder) con
   if (!marks_) return others;
   for (const auto number : list_checkpoints(folder)) {
     const auto known = marks_->find(number);
-    if (known == marks_->end() || known->second != mark_of(folder, number))
-      others.push_back(number);
+    const bool is_new = known == marks_->end();
+    const auto mark = is_new ? std::nullopt : mark_of(folder, number);
+    if (is_new || (mark && known->second && *mark != *known->second)) others.push_back(number);
   }
   std::ranges::reverse(others);
   return others;

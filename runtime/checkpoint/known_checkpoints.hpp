@@ -2,10 +2,10 @@
 
 #include "runtime/checkpoint/folder.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <utility>
 #include <vector>
 
 namespace acc::runtime::checkpoint {
@@ -26,9 +26,10 @@ class KnownCheckpoints {
   [[nodiscard]] std::vector<std::uint64_t> foreign(const fs::path& folder) const;
 
  private:
-  /// Time and size of a manifest; nothing: there is none. Unlike a folder's inode both stay on
-  /// every file system, and in a copy that was put back.
-  using Mark = std::optional<std::pair<std::int64_t, std::uint64_t>>;
+  /// Hash of a manifest's text, of an empty one if there is none. Unlike an inode or a time it is
+  /// the same on every file system, after a `touch`, and in a copy that was put back. Nothing: it
+  /// can't be read, which proves no other writer.
+  using Mark = std::optional<std::size_t>;
   [[nodiscard]] static Mark mark_of(const fs::path& folder, std::uint64_t number);
 
   std::optional<std::map<std::uint64_t, Mark>> marks_;  ///< by number

@@ -13,6 +13,7 @@
 namespace acc::runtime::checkpoint {
 
 inline constexpr std::string_view kManifest = "manifest.json";
+inline constexpr std::uint64_t kMaxManifest = std::uint64_t{1} << 30;  ///< bytes
 inline constexpr std::string_view kSharedState = "state.json";
 /// "rank_3.json"
 [[nodiscard]] std::string rank_state_name(int rank);

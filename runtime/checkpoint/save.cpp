@@ -188,8 +188,8 @@ Standing standing_of(const SavePlan& plan) {
   return plan.lock != nullptr ? Standing::numbered : Standing::by_itself;
 }
 
-/// With the folder's lock: has another run, which has ended since, written here after this one
-/// had looked what is there?
+/// With the folder's lock, if this run didn't hold it all the time: has another run, which has
+/// ended since, written here after this one had looked what is there?
 void refuse_mixing(const SavePlan& plan, const fs::path& folder) {
   if (plan.known == nullptr) return;
   const auto others = plan.known->foreign(folder);
@@ -265,8 +265,8 @@ Begun begin(ProcessGroup& group, FileOps& files, const SavePlan& plan, const Tel
     const auto failure = caught([&] {
       require_replaceable(plan.target, standing_of(plan));
       make_folders(files, parent);
-      if (plan.lock != nullptr) plan.lock->take(parent, tell, files);
-      refuse_mixing(plan, parent);
+      const bool may_be_mixed = plan.lock != nullptr && plan.lock->take(parent, tell, files);
+      if (may_be_mixed) refuse_mixing(plan, parent);
       remove_leftovers(files, parent, tell);
       files.make_folder(parent / name);
     });

@@ -252,19 +252,21 @@ void Accelerator::State::add_texts(CheckpointState& state) {
   state.per_rank[kGenerator] = wrapped(kGenerator, generator.state());
 }
 
-void Accelerator::State::require_applied() const {
+void Accelerator::State::tell_unapplied() {
+  if (told_unapplied || group.rank() != 0) return;
   if (!gradient_state->sync_gradients()) return;  // add_gradients() keeps them
   if (std::ranges::none_of(optimizers, &Optimizer::has_unapplied_gradients)) return;
-  throw Error{
-      ErrorCode::invalid_argument,
-      "save_state between backward() and step(): the gradients are complete and not applied "
-      "yet, and a run that loads the checkpoint would go on without this step. Save behind "
-      "step(), or call zero_grad() first if the step is left out on purpose"};
+  told_unapplied = true;
+  std::fprintf(stderr,
+               "acc: save_state between backward() and step(): the gradients are complete and not "
+               "applied yet, and a run that loads the checkpoint goes on without this step. Save "
+               "behind step(); if the step is left out on purpose, nothing is lost, and "
+               "zero_grad() before the save avoids this message, which is not repeated\n");
 }
 
 CheckpointState Accelerator::State::what_to_save() {
   for (const GradientReducer& reducer : reducers) reducer.require_between_backwards("save_state");
-  require_applied();
+  tell_unapplied();
   CheckpointState state;
   add_tensors(state);
   add_gradients(state);

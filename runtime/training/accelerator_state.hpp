@@ -43,7 +43,8 @@ struct Accelerator::State {
   std::vector<Text> texts;                   ///< registered
   std::optional<Checkpointer> checkpointer;  ///< made when first used, as that is collective
 
-  bool goes_on = false;  ///< load_state() was called
+  bool goes_on = false;         ///< load_state() was called
+  bool told_unapplied = false;  ///< on rank 0
 
   // ---- what is prepared ----
   [[nodiscard]] const PreparedScheduler* find(const Scheduler& scheduler) const;
@@ -75,9 +76,10 @@ struct Accelerator::State {
   void together(const char* operation, const std::function<void()>& work);
 
  private:
-  /// A loop that goes on from a checkpoint begins with the next batch, so that means which were not
-  /// applied yet would be lost.
-  void require_applied() const;
+  /// Warns once: a loop that goes on from a checkpoint begins with the next batch, so that means
+  /// which were not applied yet are lost. No refusal, as a loop may have left out the step on
+  /// purpose (a norm that isn't finite, the other network's gradients in a GAN).
+  void tell_unapplied();
   void add_tensors(CheckpointState& state);
   void add_gradients(CheckpointState& state);
   void add_texts(CheckpointState& state);

@@ -295,8 +295,8 @@ class Accelerator {
   /// middle of an accumulated step each rank's sums of gradients are a part of it.
   /// @return the folder; with async_checkpoints it is complete after wait_for_checkpoint().
   /// @throws Error  on all ranks, also what a registered function threw on one; invalid_argument:
-  ///   from the begin of a backward to its step(); the folder has another run's checkpoints, or
-  ///   another wrote there since load_state(); `path` has files that aren't a checkpoint's
+  ///   during a backward (before its step(): a warning); the folder has another run's checkpoints,
+  ///   or another wrote there since load_state(); `path` has files that aren't a checkpoint's
   std::filesystem::path save_state(const std::filesystem::path& path = {});
   /// From `path`, or with automatic naming the newest that is whole. After all was prepared and
   /// before the first batch; a zero_grad() between them leaves the gradients of an accumulated

@@ -1,12 +1,19 @@
+#include "common/unique_fd.hpp"
 #include "tests/support/thread_groups.hpp"
 #include "tests/unit/runtime/checkpoint/tools.hpp"
 
 #include <catch2/catch.hpp>
 
+#include <sys/inotify.h>
+#include <unistd.h>
+
 #include <acc/checkpoint.hpp>
+#include <array>
 #include <atomic>
+#include <cstring>
 #include <mutex>
 #include <set>
+#include <string_view>
 
 using namespace acc::testing;
 
@@ -31,6 +38,35 @@ TEST_CASE("the newest is that of the highest number", "[runtime][checkpoint]") {
   }
   CHECK(loaded_seed(folder.path(), 2) == 10);
   CHECK(list_checkpoints(folder.path()) == std::vector<std::uint64_t>{10, 9, 2});
+}
+
+TEST_CASE("each rank read the manifests of all checkpoints, for marks that rank 0 alone uses",
+          "[runtime][checkpoint]") {
+  const TemporaryFolder folder;
+  const acc::UniqueFd opened{::inotify_init1(IN_CLOEXEC | IN_NONBLOCK)};
+  for (std::uint64_t number = 0; number < 8; ++number) {
+    save_seed(folder.path(), 1, number, 1);
+    const auto checkpoint = folder / checkpoint_name(number);
+    REQUIRE(::inotify_add_watch(opened.get(), checkpoint.c_str(), IN_OPEN) >= 0);
+  }
+  std::atomic<int> right = 0;
+  on_ranks(4, [&](ProcessGroup& group) {
+    Checkpointer checkpoints{group, quiet_options(folder.path())};
+    right += checkpoints.newest_number() == 7 ? 1 : 0;
+  });
+  CHECK(right == 4);
+  int manifests = 0;
+  alignas(inotify_event) std::array<char, 65536> events{};
+  const auto length = ::read(opened.get(), events.data(), events.size());
+  REQUIRE(length > 0);
+  for (std::size_t at = 0; at < static_cast<std::size_t>(length);) {
+    inotify_event event{};
+    std::memcpy(&event, events.data() + at, sizeof(event));
+    if (event.len > 0 && std::string_view{events.data() + at + sizeof(event)} == "manifest.json")
+      ++manifests;
+    at += sizeof(event) + event.len;
+  }
+  CHECK(manifests == 8);
 }
 
 TEST_CASE("foreign names in the folder are no checkpoints", "[runtime][checkpoint]") {

@@ -18,6 +18,8 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <functional>
 #include <system_error>
@@ -29,11 +31,26 @@ using acc::runtime::Error;
 
 namespace {
 
+/// As a version of the runtime before this one holds a folder.
+void lock_as_before(const fs::path& folder) {
+  std::string signature;
+  {
+    FolderLock lock;
+    lock.take(folder);
+    signature = contents_of(folder / ".lock");
+  }
+  put_contents(folder / ".lock", signature);
+  const int fd = ::open((folder / ".lock").c_str(), O_RDWR | O_CLOEXEC);  // ends with the process
+  if (fd < 0 || ::flock(fd, LOCK_EX | LOCK_NB) != 0) ::_exit(1);
+}
+
+enum class Way : std::uint8_t { plain, leaves_a_child, by_flock };
+
 /// Another process that has the lock of a folder until it is told to end.
 class Neighbour {
  public:
-  Neighbour(const fs::path& folder, const char* job, const char* round,
-            bool leaves_a_child = false) {
+  Neighbour(const fs::path& folder, const char* job, const char* round, Way way = Way::plain) {
+    const bool leaves_a_child = way == Way::leaves_a_child;
     REQUIRE(::pipe(ready_.data()) == 0);
     REQUIRE(::pipe(end_.data()) == 0);
     pid_ = ::fork();
@@ -53,7 +70,8 @@ class Neighbour {
     char one = 0;
     try {
       FolderLock lock;
-      lock.take(folder);
+      if (way == Way::by_flock) lock_as_before(folder);
+      if (way != Way::by_flock) lock.take(folder);
       if (leaves_a_child && ::fork() != 0) ::_exit(0);
       [[maybe_unused]] const auto said = ::write(ready_[1], "x", 1);
       [[maybe_unused]] const auto told = ::read(end_[0], &one, 1);
@@ -137,7 +155,9 @@ TEST_CASE("of the C library beside the C++ one, in one process, another job was 
   }
   put_contents(folder / ".lock", signature);
   const acc::UniqueFd other{::open((folder / ".lock").c_str(), O_RDWR | O_CLOEXEC)};
-  REQUIRE(::flock(other.get(), LOCK_EX | LOCK_NB) == 0);
+  struct flock whole {};
+  whole.l_type = F_WRLCK;
+  REQUIRE(::fcntl(other.get(), F_OFD_SETLK, &whole) == 0);
   const auto said = refusal(folder.path());
   CHECK_THAT(said, Catch::Contains("another copy of the runtime in this process") &&
                        Catch::Contains("libacc.so") &&
@@ -145,6 +165,71 @@ TEST_CASE("of the C library beside the C++ one, in one process, another job was 
                        Catch::Contains(folder.path().native()));
   CHECK(said.find("another job") == std::string::npos);
   CHECK(said.find("remove") == std::string::npos);  // that file is no left-over
+}
+
+TEST_CASE("a lock that another thread released slowly was another copy of the runtime's",
+          "[runtime][checkpoint]") {
+  struct Slow : FileOps {
+    std::chrono::steady_clock::time_point end =
+        std::chrono::steady_clock::now() + std::chrono::milliseconds{300};
+    int lock(int fd) override {
+      return std::chrono::steady_clock::now() < end ? EWOULDBLOCK : FileOps::lock(fd);
+    }
+  };
+  const TemporaryFolder folder;
+  std::string signature;
+  {
+    FolderLock lock;
+    lock.take(folder.path());
+    signature = contents_of(folder / ".lock");
+  }
+  put_contents(folder / ".lock", signature);
+  Slow files;
+  FolderLock lock;
+  CHECK_NOTHROW(lock.take(
+      folder.path(), [](const std::string&) {}, files));
+}
+
+TEST_CASE("a job of an older version and one of this wrote to one folder",
+          "[runtime][checkpoint]") {
+  const TemporaryFolder folder;
+  {
+    const Neighbour old{folder.path(), "nightly", "0", Way::by_flock};
+    for (int i = 0; i < 2; ++i)  // the refused one leaves the other's file
+      CHECK_THAT(refusal(folder.path()),
+                 Catch::Contains("'nightly'") && Catch::Contains(std::to_string(old.pid())));
+  }
+  CHECK(refusal(folder.path()).empty());
+}
+
+TEST_CASE("a lock file that can't be removed isn't left with the name of a process that goes on",
+          "[runtime][checkpoint]") {
+  const TemporaryFolder folder;
+  const auto path = folder / ".lock";
+  put_contents(path, "");
+  const bool is_root = ::geteuid() == 0;  // who may remove anything
+  constexpr uid_t kNobody = 65534;
+  if (is_root) REQUIRE(::chown(path.c_str(), kNobody, kNobody) == 0);
+  REQUIRE(::chmod(folder.path().c_str(), is_root ? 0755 : 0555) == 0);
+  const auto child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    if (is_root && ::setresuid(kNobody, kNobody, kNobody) != 0) ::_exit(1);
+    try {
+      FolderLock lock;
+      lock.take(folder.path());
+      if (contents_of(path).empty()) ::_exit(2);
+    } catch (...) {
+      ::_exit(3);
+    }
+    ::_exit(0);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  ::chmod(folder.path().c_str(), 0755);
+  CHECK(status == 0);
+  REQUIRE(fs::exists(path));
+  CHECK(contents_of(path).empty());
 }
 
 TEST_CASE("the lock of a process that was killed, or of an earlier round, is no obstacle",
@@ -159,7 +244,8 @@ TEST_CASE("the lock of a process that was killed, or of an earlier round, is no 
     CHECK(refusal(folder.path()).empty());
   }
   {
-    const Neighbour left{folder.path(), "nightly", "0", true};  // a child of it has the file open
+    const Neighbour left{folder.path(), "nightly", "0",
+                         Way::leaves_a_child};  // a child of it has the file open
     CHECK(refusal(folder.path()).empty());
   }
   const Neighbour earlier{folder.path(), "nightly", "1"};
@@ -199,10 +285,21 @@ TEST_CASE("those who may write to the lock file may read it, and nobody else",
   const TemporaryFolder folder;
   const auto [mask, mode] = GENERATE(table<mode_t, mode_t>(
       {{0022, 0600}, {0002, 0660}, {0027, 0600}, {0077, 0600}, {0000, 0666}}));
+  struct Watched : FileOps {
+    mode_t first = 0;  ///< before the lock is taken; others may open the file already
+    int lock(int fd) override {
+      struct stat facts {};
+      if (::fstat(fd, &facts) == 0) first = facts.st_mode & 0777;
+      return FileOps::lock(fd);
+    }
+  };
   const auto before = ::umask(mask);
+  Watched files;
   FolderLock lock;
-  lock.take(folder.path());
+  lock.take(
+      folder.path(), [](const std::string&) {}, files);
   ::umask(before);
+  CHECK(files.first == mode);
   struct stat facts {};
   REQUIRE(::stat((folder / ".lock").c_str(), &facts) == 0);
   CHECK((facts.st_mode & 0777) == mode);
