@@ -23,7 +23,6 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -132,8 +131,6 @@ class Daemon {
 
 Result<void> Daemon::open(const StartJobs& start_jobs) {
   const bool is_root = ::geteuid() == 0;
-  const auto made = make_folder(settings_.state_dir, is_root ? 0755 : 0700);
-  if (!made) return made.error();
   // A predecessor that was killed may hold the lock for a moment: by a child before its exec.
   const Instant deadline = clock_now() + kLockTime;
   for (;;) {
@@ -210,7 +207,7 @@ Result<void> Daemon::listen() {
   const bool is_root = ::geteuid() == 0;
   const auto folder = settings_.socket.substr(0, settings_.socket.rfind('/'));
   if (!folder.empty()) {
-    const auto made = make_folder(folder, is_root ? 0755 : 0700);
+    const auto made = make_with_parents(folder, is_root ? 0755 : 0700);
     if (!made) return made.error();
   }
   // Everybody may ask root's daemon: each request is judged by its user.
@@ -350,16 +347,6 @@ bool Daemon::is_well() const {
 }
 
 }  // namespace
-
-Result<void> make_folder(const std::string& folder, mode_t mode) {
-  for (std::size_t slash = 0; slash != std::string::npos;) {
-    slash = folder.find('/', slash + 1);
-    const auto part = folder.substr(0, slash);
-    if (::mkdir(part.c_str(), mode) != 0 && errno != EEXIST)
-      return system_error(errno, "make the folder '" + part + "'");
-  }
-  return {};
-}
 
 int run_daemon(const LoadSettings& load, const StartJobs& start_jobs) {
   auto settings = load();
