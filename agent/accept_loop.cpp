@@ -61,15 +61,27 @@ void AcceptLoop::close() {
 }
 
 void AcceptLoop::wait() {
-  if (std::exchange(is_waiting_, true)) return;
+  if (is_waiting_) return;
   listener_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
                        alive_.bind([this, start = start_](boost::system::error_code error) {
                          if (start != start_) return;
                          is_waiting_ = false;
-                         if (error) return;
-                         accept_waiting();
-                         if (start == start_ && !is_paused_) wait();
+                         if (!error) take_turn();
                        }));
+  is_waiting_ = true;  // not before: without memory no wait begins
+}
+
+void AcceptLoop::take_turn() {
+  const auto go_on = [this, start = start_] {
+    if (start == start_ && !is_paused_) wait();
+  };
+  try {
+    accept_waiting();
+  } catch (...) {
+    go_on();
+    throw;
+  }
+  go_on();
 }
 
 void AcceptLoop::accept_waiting() {
@@ -92,13 +104,13 @@ void AcceptLoop::accept_waiting() {
 // No descriptor or memory is left: the loop would spin on what it can't take.
 void AcceptLoop::pause(int error) {
   if (!std::exchange(has_told_, true)) log::warn(shortage_, {{"why", std::strerror(error)}});
-  is_paused_ = true;
   pause_.expires_after(kAcceptPause);
   pause_.async_wait(alive_.bind([this, start = start_](boost::system::error_code cancelled) {
     if (cancelled || start != start_) return;
     is_paused_ = false;
     wait();
   }));
+  is_paused_ = true;
 }
 
 }  // namespace acc::agent

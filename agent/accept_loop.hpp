@@ -19,7 +19,8 @@ namespace acc::agent {
 /// delays nothing else, and without descriptors or memory it pauses instead of spinning.
 class AcceptLoop {
  public:
-  /// Connected, non-blocking, closed at exec. May close the loop, or start it anew.
+  /// Connected, non-blocking, closed at exec. May close the loop, or start it anew. What it throws
+  /// leaves the event loop's run(), and costs this connection alone.
   using Take = std::function<void(UniqueFd)>;
 
   /// @param shortage  the log's line when no connection can be accepted, once until one is again
@@ -34,9 +35,12 @@ class AcceptLoop {
   void accept_waiting();
   void close();
   [[nodiscard]] bool is_open() const { return listener_.is_open(); }
+  /// The next connection will be accepted: without a wait or a pause an open socket is deaf.
+  [[nodiscard]] bool is_accepting() const { return is_waiting_ || is_paused_; }
 
  private:
   void wait();
+  void take_turn();
   void pause(int error);
 
   boost::asio::posix::stream_descriptor listener_;

@@ -11,8 +11,6 @@
 #include <array>
 #include <cerrno>
 #include <climits>
-#include <filesystem>
-#include <system_error>
 
 namespace acc {
 
@@ -93,35 +91,6 @@ Result<UniqueFd> open_file_there(const std::string& path) {
   if (!S_ISREG(info.st_mode)) return failed(EINVAL);
   if (!behind.is_nameless && is_planted(info, folder_of(behind.file))) return failed(EACCES);
   return file;
-}
-
-namespace {
-
-std::string fault_above(const std::filesystem::path& folder) {
-  for (auto above = folder.parent_path();; above = above.parent_path()) {
-    struct stat info {};
-    const bool is_there = ::stat(above.c_str(), &info) == 0;
-    const auto named = in_quotes(above.native()) + ", above it, ";
-    if (is_there && info.st_uid != 0 && info.st_uid != ::geteuid())
-      return named + "belongs to uid " + std::to_string(info.st_uid);
-    const bool is_open = (info.st_mode & S_IWOTH) != 0 ||
-                         ((info.st_mode & S_IWGRP) != 0 && info.st_gid != ::getegid());
-    if (is_there && is_open && (info.st_mode & S_ISVTX) == 0)
-      return named + "can be written by other users";
-    if (above == above.parent_path()) return {};
-  }
-}
-
-}  // namespace
-
-std::string replaceable_by_others(const std::string& folder) {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  auto named = fs::absolute(folder, error).lexically_normal();
-  if (!named.has_filename()) named = named.parent_path();  // a slash at its end
-  auto fault = fault_above(named);
-  const auto real = fs::weakly_canonical(named, error);  // through links to other places
-  return fault.empty() && !error ? fault_above(real) : fault;
 }
 
 }  // namespace acc

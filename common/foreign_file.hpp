@@ -34,10 +34,4 @@ struct FileBehindLinks {
 /// name elsewhere; EINVAL: no regular file
 [[nodiscard]] Result<UniqueFd> open_file_there(const std::string& path);
 
-/// Why another user may replace a folder by one of its own: a folder above it belongs neither to
-/// this user nor to root, or others may write to it and it isn't sticky. That of this user's group
-/// may write to it. Empty: nobody may. What is missing is left out.
-/// @return "'/home/ann', above it, belongs to uid 1001"
-[[nodiscard]] std::string replaceable_by_others(const std::string& folder);
-
 }  // namespace acc

@@ -73,12 +73,15 @@ std::string value_of(const Environment& environment, const char* name) {
   return found != environment.end() ? found->second : std::string{};
 }
 
-std::string why_of(int failed) {
+std::string why_of(int failed, bool is_of_runtime_folder) {
   if (failed == ECONNREFUSED) return "nothing listens there";
   if (failed == EPERM)
-    return "another user listens or may listen there, and would receive the command: unset "
-           "XDG_RUNTIME_DIR if it is another user's (su without -), or name the socket in "
-           "ACC_AGENT_SOCKET if you trust that user";
+    return is_of_runtime_folder
+               ? "another user listens or may listen there, and would receive the command: unset "
+                 "XDG_RUNTIME_DIR if it is another user's (su without -), or name the socket in "
+                 "ACC_AGENT_SOCKET if you trust that user"
+               : "another user listens or may listen there, and would receive the command: name "
+                 "the socket in ACC_AGENT_SOCKET if you trust that user";
   if (failed == ETIMEDOUT)
     return "it takes connections, but gives no answer: its process is stopped (kill -CONT PID) or "
            "stuck (systemctl restart acc-agent; jobs go on)";
@@ -98,10 +101,12 @@ DaemonFound find_daemon(const Environment& environment, const std::string& of_sy
   for (const auto& place : places) {
     if (place.empty()) continue;
     uid_t user = 0;
-    const bool may_be = is_named || &place != &places[2] || may_hold_daemon(runtime_folder);
+    const bool is_of_runtime_folder = &place == &places[2];
+    const bool may_be = is_named || !is_of_runtime_folder || may_hold_daemon(runtime_folder);
     const int failed = may_be ? try_socket(place, is_named, user) : EPERM;
     if (failed == 0) return {place, user != 0, {}};
-    found.why += (found.why.empty() ? "" : ", ") + printable(place) + ": " + why_of(failed);
+    found.why += (found.why.empty() ? "" : ", ") + printable(place) + ": " +
+                 why_of(failed, is_of_runtime_folder);
   }
   return found;
 }

@@ -56,8 +56,9 @@ std::string file_meant_by(const std::string& script) {
   std::vector<std::string> names;
   std::error_code failed;
   const auto folder = path.has_parent_path() ? path.parent_path() : fs::path{"."};
-  for (fs::directory_iterator entry{folder, failed}, end;
-       !failed && entry != end && names.size() < kMost; entry.increment(failed)) {
+  std::size_t seen = 0;
+  for (fs::directory_iterator entry{folder, failed}, end; !failed && entry != end && seen < kMost;
+       entry.increment(failed), ++seen) {
     std::error_code unknown;
     if (entry->is_regular_file(unknown)) names.push_back(entry->path().filename().native());
   }

@@ -8,6 +8,7 @@
 #include "agent/daemon/peer_api.hpp"
 #include "agent/daemon/peer_door.hpp"
 #include "agent/daemon/peer_proxy.hpp"
+#include "agent/daemon/signal_loop.hpp"
 #include "agent/daemon/startup_pages.hpp"
 #include "agent/service_notify.hpp"
 #include "agent/service_watchdog.hpp"
@@ -19,11 +20,9 @@
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/executor_work_guard.hpp>
-#include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -84,7 +83,7 @@ class Daemon {
       : load_{std::move(load)},
         settings_{std::move(settings)},
         notifier_{::getpid()},
-        signals_{io_, SIGTERM, SIGINT, SIGHUP},
+        signals_{io_, {SIGTERM, SIGINT, SIGHUP}, [this](int signo) { on_signal(signo); }},
         watchdog_{io_, notifier_, [this] { return is_well(); }},
         stop_timer_{io_} {}
 
@@ -97,7 +96,6 @@ class Daemon {
   Result<void> listen_to_browsers();
   [[nodiscard]] std::size_t connections() const;
   void run_loop();
-  void wait_for_signal();
   void on_signal(int signo);
   asio::awaitable<void> reload();
   void take_fresh(Settings fresh);
@@ -112,7 +110,7 @@ class Daemon {
   /// The loop ends by stop() alone. Without it a thread of the pool that has just handed over its
   /// last result could end the loop before it was run.
   asio::executor_work_guard<asio::io_context::executor_type> work_{io_.get_executor()};
-  asio::signal_set signals_;
+  SignalLoop signals_;
   ServiceWatchdog watchdog_;
   asio::steady_timer stop_timer_;
   JobsRun run_;
@@ -133,8 +131,6 @@ class Daemon {
 
 Result<void> Daemon::open(const StartJobs& start_jobs) {
   const bool is_root = ::geteuid() == 0;
-  const auto made = make_folder(settings_.state_dir, is_root ? 0755 : 0700);
-  if (!made) return made.error();
   // A predecessor that was killed may hold the lock for a moment: by a child before its exec.
   const Instant deadline = clock_now() + kLockTime;
   for (;;) {
@@ -211,7 +207,7 @@ Result<void> Daemon::listen() {
   const bool is_root = ::geteuid() == 0;
   const auto folder = settings_.socket.substr(0, settings_.socket.rfind('/'));
   if (!folder.empty()) {
-    const auto made = make_folder(folder, is_root ? 0755 : 0700);
+    const auto made = make_with_parents(folder, is_root ? 0755 : 0700);
     if (!made) return made.error();
   }
   // Everybody may ask root's daemon: each request is judged by its user.
@@ -235,7 +231,7 @@ int Daemon::run(const StartJobs& start_jobs) {
     say(opened.error().what);
     return to_int(ExitCode::failure);
   }
-  wait_for_signal();
+  signals_.start();
   if (notifier_.is_service()) {
     told_ = run_.jobs->on_event([this](const JobEvent&) { notifier_.status(status()); });
     watchdog_.begin();
@@ -257,20 +253,13 @@ int Daemon::run(const StartJobs& start_jobs) {
 void Daemon::run_loop() {
   for (;;) {
     try {
+      signals_.start();  // where the handler couldn't wait for the next one
       io_.run();
       return;
     } catch (const std::exception& error) {
       log::error("daemon_handler_failed", {{"why", error.what()}});
     }
   }
-}
-
-void Daemon::wait_for_signal() {
-  signals_.async_wait([this](boost::system::error_code error, int signo) {
-    if (error) return;
-    on_signal(signo);
-    wait_for_signal();
-  });
 }
 
 void Daemon::on_signal(int signo) {
@@ -295,8 +284,7 @@ void Daemon::take_fresh(Settings fresh) {
   compare("listen", &Settings::listen);
   compare("http", &Settings::http);
   compare("secret-file", &Settings::secret_file);
-  if (!waiting.empty())
-    log::warn("settings_wait_for_restart", {{"settings", join(waiting, ", ")}});
+  if (!waiting.empty()) log::warn("settings_wait_for_restart", {{"settings", join(waiting, ", ")}});
   settings_.prune_age = fresh.prune_age;
   settings_.prune_jobs = fresh.prune_jobs;
   settings_.nodes = fresh.nodes;
@@ -351,20 +339,14 @@ void Daemon::stop(int signo) {
   if (loopback_) loopback_->stop(ended);
 }
 
-// A loop that turns, and still serves.
-bool Daemon::is_well() const { return is_stopping_ || server_->is_listening(); }
+// A loop that turns, and still serves: at each of its doors, and on a signal.
+bool Daemon::is_well() const {
+  if (is_stopping_) return true;
+  return signals_.is_waiting() && server_->is_listening() && (!door_ || door_->is_listening()) &&
+         (!loopback_ || loopback_->is_listening());
+}
 
 }  // namespace
-
-Result<void> make_folder(const std::string& folder, mode_t mode) {
-  for (std::size_t slash = 0; slash != std::string::npos;) {
-    slash = folder.find('/', slash + 1);
-    const auto part = folder.substr(0, slash);
-    if (::mkdir(part.c_str(), mode) != 0 && errno != EEXIST)
-      return system_error(errno, "make the folder '" + part + "'");
-  }
-  return {};
-}
 
 int run_daemon(const LoadSettings& load, const StartJobs& start_jobs) {
   auto settings = load();

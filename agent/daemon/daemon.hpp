@@ -23,7 +23,8 @@ struct JobsRun {
   /// Takes no more jobs; those that run stay.
   std::function<void()> close;
 };
-/// Locks the state folder and finds its jobs again. `unavailable`: another daemon has the folder.
+/// Makes the state folder where it is missing, locks it, and finds its jobs again. `unavailable`:
+/// another daemon has the folder.
 using StartJobs = std::function<Result<JobsRun>(boost::asio::io_context&, const Settings&)>;
 /// The settings anew, at SIGHUP.
 using LoadSettings = std::function<Result<Settings>()>;
@@ -31,8 +32,5 @@ using LoadSettings = std::function<Result<Settings>()>;
 /// Serves the API of one state folder until SIGTERM or SIGINT; jobs live on. The exit code, after a
 /// message for what failed.
 int run_daemon(const LoadSettings& load, const StartJobs& start_jobs);
-
-/// With its parents, each with this mode.
-Result<void> make_folder(const std::string& folder, mode_t mode);
 
 }  // namespace acc::agent::daemon

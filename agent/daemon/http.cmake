@@ -1,7 +1,7 @@
 # The daemon's HTTP API. Included by CMakeLists.txt; only the parsers know Beast.
 acc_library(agent_json SOURCES json_text.cpp PUBLIC acc::common PRIVATE nlohmann_json::nlohmann_json)
 acc_library(agent_http
-  SOURCES http_message.cpp http_parser.cpp http_reply_parser.cpp http_quota.cpp quota_owners.cpp http_stream.cpp http_connection.cpp http_socket_file.cpp http_server.cpp sse.cpp
+  SOURCES http_message.cpp http_parser.cpp http_reply_parser.cpp http_quota.cpp quota_owners.cpp signal_loop.cpp http_stream.cpp http_connection.cpp http_socket_file.cpp http_server.cpp sse.cpp
     api_body.cpp api_json.cpp api_file_growth.cpp api_call.cpp api_rank_folders.cpp api_log_stream.cpp api_raw_log.cpp api_event_stream.cpp api_metrics.cpp api_routes.cpp
   PUBLIC acc::common acc::agent_accept
   PRIVATE acc::agent_json acc::agent_metrics acc::agent_output acc::log nlohmann_json::nlohmann_json)

@@ -35,7 +35,7 @@ class HttpServer {
   /// A connection that another listener accepted. False: there are too many, and it was told so.
   /// With `owners` it may be told so later.
   bool serve(std::unique_ptr<ByteStream> stream, Principal who);
-  [[nodiscard]] bool is_listening() const { return accepting_.is_open(); }
+  [[nodiscard]] bool is_listening() const { return accepting_.is_accepting(); }
   /// No new connections; those that are there end after the reply they wait for. Calls `done` when
   /// all have.
   void stop(std::function<void()> done);

@@ -94,6 +94,9 @@ void JobFileLoader::stop_job_without_file(const JobFiles& found) {
 }
 
 awaitable<void> JobFileLoader::load_one(JobFile file) {
+  auto user = co_await keeper_.look_up(file.uid, file.gid);
+  if (::geteuid() == 0 && user.has_value())
+    if (const auto why = refusal_of_file_owner(*user)) co_return refuse(file_name(file), why->what);
   const auto job = job_of(file.name);
   if (job && job->stored.file_digest == file.digest) {
     // It starts at boot, whatever ended it before.
@@ -107,10 +110,7 @@ awaitable<void> JobFileLoader::load_one(JobFile file) {
     log::info("job_file_waits", {{"file", file.path}, {"why", "this node is drained"}});
     co_return;
   }
-  auto user = co_await keeper_.look_up(file.uid, file.gid);
   if (user.has_error()) co_return refuse(file_name(file), user.error().what);
-  if (::geteuid() == 0)
-    if (const auto why = refusal_of_file_owner(*user)) co_return refuse(file_name(file), why->what);
   const auto checked = co_await check(*user, file);
   if (checked.has_error()) co_return refuse(file_name(file), checked.error().what);
   if (job)

@@ -4,7 +4,9 @@
 #include "agent/daemon/folder_tree.hpp"
 #include "agent/daemon/same_mount.hpp"
 #include "agent/daemon/user_file.hpp"
+#include "agent/small_file.hpp"
 #include "common/foreign_file.hpp"
+#include "common/foreign_folder.hpp"
 #include "common/log.hpp"
 #include "common/random.hpp"
 #include "common/text.hpp"
@@ -19,7 +21,6 @@
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
-#include <filesystem>
 
 namespace acc::agent::daemon {
 
@@ -128,9 +129,8 @@ Result<StateFolder> StateFolder::open(const std::string& path) {
     return Error{Errc::not_permitted,
                  "the state folder '" + path + "' could be replaced by another user's: " + why +
                      ": name one below /var/lib or your home with --state-dir"};
-  std::error_code error;
-  std::filesystem::create_directories(path, error);
-  if (error) return system_error(error.value(), "create the state folder '" + path + "'");
+  if (auto made = make_with_parents(path, ::geteuid() == 0 ? 0755 : 0700); made.has_error())
+    return made.error();
   char resolved[PATH_MAX];  // it becomes a part of paths that other processes use
   if (::realpath(path.c_str(), resolved) == nullptr)
     return failure_of("find the state folder '" + path + "'");

@@ -25,6 +25,7 @@ class LoopbackDoor final : public TokenIssuer {
 
   /// Binds and accepts. @param key_file  of the tokens; made if it is missing
   [[nodiscard]] Result<void> listen(const NodeAddress& at, const std::string& key_file);
+  [[nodiscard]] bool is_listening() const { return accepting_.is_accepting(); }
   /// The key anew: another one, or none, ends all tokens.
   [[nodiscard]] Result<void> reload();
   /// As HttpServer's.

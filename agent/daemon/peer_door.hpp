@@ -38,7 +38,7 @@ class PeerDoor {
 
   /// Binds and accepts. An empty host: all addresses, IPv6 and IPv4.
   [[nodiscard]] Result<void> listen(const NodeAddress& at);
-  [[nodiscard]] bool is_listening() const { return accepting_.is_open(); }
+  [[nodiscard]] bool is_listening() const { return accepting_.is_accepting(); }
   void stop();
 
   [[nodiscard]] std::size_t half_open() const { return half_open_.size(); }

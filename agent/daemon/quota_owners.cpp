@@ -30,9 +30,21 @@ bool QuotaOwners::has_pool() {
   try {
     if (!pool_) pool_ = make_pool_();
   } catch (const std::exception& error) {
-    log::error("account_not_looked_up", {{"why", error.what()}});
+    tell_shortage(error.what());
   }
   return pool_ != nullptr;
+}
+
+// A user who uses up all threads can also connect without end.
+void QuotaOwners::tell_shortage(const char* why) {
+  const auto now = clock_now();
+  if (now < next_line_) {
+    ++not_logged_;
+    return;
+  }
+  next_line_ = now + kQuiet;
+  log::error("account_not_looked_up",
+             {{"why", why}, {"not_logged", std::exchange(not_logged_, 0)}});
 }
 
 void QuotaOwners::find(uid_t uid, std::function<void(bool)> told) {

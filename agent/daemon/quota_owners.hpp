@@ -24,6 +24,8 @@ class QuotaOwners {
  public:
   /// May ask a directory server, and block; called on a thread, one at a time.
   using HasAccount = std::function<bool(uid_t)>;
+  static constexpr Millis kQuiet{60'000};  ///< between two lines of the log about threads
+
   /// May throw where the machine has no thread left.
   using MakePool = std::function<std::unique_ptr<boost::asio::thread_pool>()>;
   QuotaOwners(boost::asio::io_context& io, uid_t own, HasAccount has_account,
@@ -45,6 +47,7 @@ class QuotaOwners {
  private:
   static std::unique_ptr<boost::asio::thread_pool> one_thread();
   [[nodiscard]] bool has_pool();
+  void tell_shortage(const char* why);
   void found(uid_t uid, bool has_account);
 
   boost::asio::io_context& io_;
@@ -56,6 +59,8 @@ class QuotaOwners {
   std::map<uid_t, std::vector<std::function<void(bool)>>> waiting_;
   std::size_t waiting_count_ = 0;
   std::unique_ptr<boost::asio::thread_pool> pool_;  ///< while there is something to look up
+  Instant next_line_ = Instant::min();
+  std::size_t not_logged_ = 0;
   Alive alive_;
 };
 

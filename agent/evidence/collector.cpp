@@ -28,6 +28,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 #include <set>
 #include <span>
@@ -223,11 +224,15 @@ class Collector {
           "error (py-spy needs none)");
       return {};
     }
-    auto [file, is_other_file] = open_stacks_memory(pid, rank.beat->stacks_fd);
+    auto [file, is_other_file, error] = open_stacks_memory(pid, rank.beat->stacks_fd);
     if (is_other_file)
       rank.notes.emplace_back(
           "its descriptor for Python stacks was closed, and is another file's now: no signal asks "
           "for them (py-spy needs none)");
+    if (error != 0)
+      rank.notes.push_back("its memory for Python stacks can't be opened here: " +
+                           std::string{std::strerror(error)} +
+                           ": no signal asks for them (py-spy needs none)");
     if (!file) return {};
     if (::ftruncate(file.get(), 0) != 0) return {};
     if (::kill(pid, static_cast<int>(signo)) != 0) return {};

@@ -7,8 +7,10 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace acc::agent::evidence {
 
@@ -16,14 +18,15 @@ namespace {
 
 std::string path_of(int fd) { return "/proc/self/fd/" + std::to_string(fd); }
 
+bool is_shortage(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM; }
+
 /// On the kernel's own mount of such memory, which no process can mount or name files on. A path
 /// proves nothing: it is relative to the mount namespace of the process that opened the file.
-bool is_memory(int fd) {
-  const UniqueFd ours{::memfd_create("acc-compared", MFD_CLOEXEC)};
+bool is_memory(int fd, const UniqueFd& ours) {
   struct statfs system {};
   struct stat facts {};
   struct stat expected {};
-  return ours && ::fstatfs(fd, &system) == 0 && system.f_type == TMPFS_MAGIC &&
+  return ::fstatfs(fd, &system) == 0 && system.f_type == TMPFS_MAGIC &&
          ::fstat(ours.get(), &expected) == 0 && ::fstat(fd, &facts) == 0 &&
          facts.st_dev == expected.st_dev && facts.st_nlink == 0 && S_ISREG(facts.st_mode);
 }
@@ -43,9 +46,13 @@ StacksMemory open_stacks_memory(pid_t pid, std::uint32_t descriptor) {
   const auto path = "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(descriptor);
   // What is judged is what is opened, and judging it doesn't open a device or a pipe.
   const UniqueFd found{::open(path.c_str(), O_PATH | O_CLOEXEC)};
-  if (!found) return {};
-  if (!is_memory(found.get()) || !has_name_of_stacks(found.get())) return {{}, true};
-  return {UniqueFd{::open(path_of(found.get()).c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK)}, false};
+  if (!found) return {{}, false, is_shortage(errno) ? errno : 0};
+  const UniqueFd compared{::memfd_create("acc-compared", MFD_CLOEXEC)};
+  if (!compared) return {{}, false, errno};
+  if (!is_memory(found.get(), compared) || !has_name_of_stacks(found.get())) return {{}, true};
+  UniqueFd file{::open(path_of(found.get()).c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK)};
+  const int error = !file && is_shortage(errno) ? errno : 0;
+  return {std::move(file), false, error};
 }
 
 }  // namespace acc::agent::evidence

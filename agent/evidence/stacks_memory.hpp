@@ -11,6 +11,7 @@ namespace acc::agent::evidence {
 struct StacksMemory {
   UniqueFd file;               ///< for reading and writing; empty: there is none that can be opened
   bool is_other_file = false;  ///< the descriptor is there, and is of something else
+  int error = 0;  ///< errno: what it is can't be seen, for want of descriptors or memory
 };
 
 /// The memory (memfd_create) into which a process's Python handler writes its stacks, by the

@@ -726,6 +726,15 @@ class Life(DaemonTest):
         self.assertIn("another process serves it already", third.log)
         self.assertEqual(first.ask("GET", "/healthz").status, 200)
 
+    def test_a_refused_state_folder_was_made_first_through_what_others_may_change(self):
+        shared = os.path.join(self.folder, "shared")
+        os.mkdir(shared)
+        os.chmod(shared, 0o777)
+        daemon = self.started("--state-dir", shared + "/deep/state")
+        self.assertEqual(daemon.process.wait(20 * PATIENCE), 1)
+        self.assertIn("'" + shared + "', above it, can be written by other users", daemon.log)
+        self.assertEqual(os.listdir(shared), [])
+
     def test_sighup_takes_settings_and_keeps_the_old_ones_where_the_file_is_wrong(self):
         settings = os.path.join(self.folder, "agent.json")
         write(settings, '{"log_level": "warn"} // quiet\n')

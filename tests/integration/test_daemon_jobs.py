@@ -776,6 +776,28 @@ class JobFiles(Case):
         self.assertIn(f"job file stranger.yaml is refused: it belongs to uid {uid}, which has no account on this node: chown it", refused[0])
         self.assertEqual(daemon.do("list"), [])
 
+    @unittest.skipUnless(os.geteuid() == 0, "needs root, to own a file as another user")
+    def test_an_unchanged_job_file_whose_uid_has_lost_its_account_started_at_boot(self):
+        known = {entry.pw_uid for entry in pwd.getpwall()}
+        uid = next(uid for uid in range(100_000, 200_000) if uid not in known)
+        self.put("stranger.yaml", "hold")
+        daemon = self.start(self.files)
+        until(lambda: self.of(daemon, "stranger"), "the job")
+        job = self.of(daemon, "stranger")[0]["id"]
+        daemon.do("stop", id=job)
+        daemon.ended(job)
+        daemon.kill()
+        # As before the next boot, of a user that was removed meanwhile.
+        record = os.path.join(self.state, "jobs", job, "job.json")
+        stored = json.loads(read(record))
+        stored["uid"], stored["file_boot_id"] = uid, "another"
+        write(record, json.dumps(stored), 0o600)
+        os.chown(os.path.join(self.files, "stranger.yaml"), uid, uid)
+        daemon = self.start(self.files)
+        until(lambda: any(event["event"] == "refused" and "which has no account on this node" in event["text"] for event in daemon.events),
+              "the refusal")
+        self.assertEqual(daemon.state(job), "stopped")
+
     def test_a_job_file_asks_for_gpus_gets_them_alone_and_is_refused_where_there_are_none(self):
         script = os.path.join(self.folder, "run")
         write(script, f'#!/bin/sh\nexport FAKE_EVENTS={self.marks}\nexec {FAKE} "$@"\n', 0o755)

@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <memory>
+#include <new>
 #include <vector>
 
 using namespace acc;
@@ -114,4 +115,23 @@ TEST_CASE("a connection's taker may close the accept loop, or start it at anothe
   CHECK(run_until(io, [&] { return !loop->is_open(); }));
   io.poll();
   CHECK(taken == 2);
+}
+
+TEST_CASE("after one connection's taker had thrown, a daemon accepted none and passed for well",
+          "[agent][accept]") {
+  boost::asio::io_context io{1};
+  Place place;
+  int taken = 0;
+  AcceptLoop loop{io, "shortage", [&](UniqueFd) {
+                    if (++taken == 1) throw std::bad_alloc{};
+                  }};
+  CHECK_FALSE(loop.is_accepting());
+  const auto first = place.connect();
+  REQUIRE(loop.start(UniqueFd{::dup(place.listening.get())}));
+  CHECK_THROWS_AS(run_until(io, [&] { return taken == 1; }), std::bad_alloc);
+  CHECK(loop.is_accepting());
+  const auto second = place.connect();
+  CHECK(run_until(io, [&] { return taken == 2; }));
+  loop.close();
+  CHECK_FALSE(loop.is_accepting());
 }

@@ -4,6 +4,7 @@
 
 #include <string>
 
+using acc::safe_json;
 using acc::safe_text;
 using acc::SafeText;
 

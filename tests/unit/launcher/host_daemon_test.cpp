@@ -90,10 +90,13 @@ TEST_CASE(
   const auto found = listener.found();
   CHECK(found.socket.empty());
   CHECK_THAT(found.why, Catch::Contains(listener.path()) && Catch::Contains("another user") &&
+                            Catch::Contains("unset XDG_RUNTIME_DIR") &&
                             Catch::Contains("ACC_AGENT_SOCKET"));
   // The user named it, and knows whose it is.
   CHECK(find_daemon({{"ACC_AGENT_SOCKET", listener.path()}}).socket == listener.path());
-  CHECK(find_daemon({}, listener.path()).socket.empty());
+  const auto of_system = find_daemon({}, listener.path());
+  CHECK(of_system.socket.empty());
+  CHECK_THAT(of_system.why, Catch::Contains("would receive the command: name the socket in"));
 }
 
 TEST_CASE("a launch with --hosts asked for acc-agent in another user's XDG_RUNTIME_DIR",

@@ -2,6 +2,10 @@
 
 #include <catch2/catch.hpp>
 
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/fsuid.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -81,4 +85,46 @@ TEST_CASE("secrets of the environment were appended to what another user planted
   CHECK_THAT(refusal(folder.file()), Catch::Contains(folder.file()) && Catch::Contains(why) &&
                                          Catch::Contains("remove it"));
   CHECK(text_of(target) == "theirs\n");
+}
+
+TEST_CASE(
+    ".deepspeed_env was refused where the server of files gives it another owner (root_squash)",
+    "[launcher]") {
+  if (::geteuid() != 0) {
+    WARN("SKIPPED: needs root");
+    return;
+  }
+  const Folder folder;
+  REQUIRE(::chmod(folder.path.c_str(), 01777) == 0);
+  ::setfsuid(1001);  // the owner of what is made: as a server that takes root for another user
+  const auto made = refusal(folder.file());
+  const auto again = refusal(folder.file());
+  const auto left = std::distance(fs::directory_iterator{folder.path}, fs::directory_iterator{});
+  ::setfsuid(0);
+  CHECK(made.empty());
+  CHECK(again.empty());
+  CHECK(left == 1);
+  CHECK(text_of(folder.file()) == "TOKEN=secret\nTOKEN=secret\n");
+  CHECK_THAT(refusal(folder.file()), Catch::Contains("it belongs to uid 1001"));
+}
+
+TEST_CASE(".deepspeed_env of the mode 0600 was refused where no mode can be set", "[launcher]") {
+  const Folder folder;
+  std::ofstream{folder.file()} << "A=1\n";
+  REQUIRE(::chmod(folder.file().c_str(), 0600) == 0);
+  const int file = ::open(folder.file().c_str(), O_RDONLY | O_CLOEXEC);
+  const auto set = [&](int flags) { return ::ioctl(file, FS_IOC_SETFLAGS, &flags) == 0; };
+  const bool is_append_only = set(FS_APPEND_FL);  // takes text, and no mode
+  if (is_append_only) {
+    const auto why = refusal(folder.file());
+    CHECK(set(0));
+    CHECK(why.empty());
+    REQUIRE(::chmod(folder.file().c_str(), 0644) == 0);
+    CHECK(set(FS_APPEND_FL));
+    CHECK_THAT(refusal(folder.file()), Catch::Contains("Operation not permitted"));
+    CHECK(set(0));
+  } else {
+    WARN("SKIPPED: no append-only files here");
+  }
+  ::close(file);
 }

@@ -1,11 +1,18 @@
 #include "agent/daemon/quota_owners.hpp"
 
+#include "common/log.hpp"
+
 #include <boost/asio/executor_work_guard.hpp>
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdio>
+#include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <system_error>
 
 using namespace acc;
@@ -29,6 +36,23 @@ TEST_CASE("the daemon aborted at a user's connection when no thread was left", "
   owners.find(1001, [&](bool has_account) { told = has_account; });
   while (!told) io.run_one();
   CHECK(told == true);
+}
+
+TEST_CASE("the daemon's log had a line for each connection while no thread was left",
+          "[agent][http]") {
+  boost::asio::io_context io{1};
+  const auto no_thread = []() -> std::unique_ptr<boost::asio::thread_pool> {
+    throw std::system_error{EAGAIN, std::generic_category(), "thread"};
+  };
+  QuotaOwners owners{io, 500, [](uid_t) { return true; }, no_thread};
+  std::string seen;
+  log::set_writer([&](std::string_view line) { seen += line; });
+  for (int i = 0; i < 100; ++i) owners.find(1001, [](bool) {});
+  log::set_writer([](std::string_view line) {  // which ends the first one
+    std::fwrite(line.data(), 1, line.size(), stderr);
+  });
+  CHECK(std::ranges::count(seen, '\n') == 1);
+  CHECK_THAT(seen, Catch::Contains("not_logged"));
 }
 
 SCENARIO("the thousands of uids of one user have one share together", "[agent][http]") {

@@ -4,11 +4,13 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -54,6 +56,24 @@ TEST_CASE("a descriptor of something else is no memory for Python stacks", "[age
   const auto gone = open_stacks_memory(::getpid(), 999'999);
   CHECK_FALSE(gone.file);
   CHECK_FALSE(gone.is_other_file);
+}
+
+TEST_CASE("an agent without descriptors took a worker's memory for stacks for another file",
+          "[agent][evidence]") {
+  const UniqueFd memory{::memfd_create("acc-stacks", MFD_CLOEXEC)};
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const UniqueFd next{::open("/dev/null", O_RDONLY | O_CLOEXEC)};
+  for (const rlim_t free : {0U, 1U, 2U}) {
+    const rlimit few{static_cast<rlim_t>(next.get()) + 1 + free, before.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+    const auto found = ours(memory);
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+    CHECK_FALSE(found.is_other_file);
+    CHECK_FALSE(found.file);
+    CHECK(found.error == EMFILE);
+  }
+  CHECK(ours(memory).error == 0);
 }
 
 TEST_CASE("the stacks of a hostile worker truncated a file that it named", "[agent][evidence]") {

@@ -1,0 +1,132 @@
+#include "common/foreign_folder.hpp"
+
+#include "common/text.hpp"
+
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <system_error>
+#include <vector>
+
+namespace acc {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr gid_t kFirstOfPeople = 1000;  // SYS_GID_MAX + 1 of login.defs
+constexpr gid_t kUsers = 100;           // everybody's on some systems
+
+/// The number that stands for all ids which a user namespace doesn't map; nothing outside of one.
+std::optional<std::uint32_t> unmapped(const std::string& kind) {
+  std::ifstream map{"/proc/self/" + kind + "_map"};
+  std::uint64_t inside = 0;
+  std::uint64_t outside = 0;
+  std::uint64_t count = 0;
+  constexpr std::uint64_t kAll = 4'294'967'295;
+  if (!map) return std::nullopt;      // no /proc
+  map >> inside >> outside >> count;  // an empty one maps nothing
+  if (inside == 0 && outside == 0 && count == kAll) return std::nullopt;
+  std::uint32_t number = 65534;
+  std::ifstream{"/proc/sys/kernel/overflow" + kind} >> number;
+  return number;
+}
+
+std::vector<gid_t> own_groups() {
+  std::vector<gid_t> groups(static_cast<std::size_t>(std::max(::getgroups(0, nullptr), 0)));
+  const int n = ::getgroups(static_cast<int>(groups.size()), groups.data());
+  groups.resize(static_cast<std::size_t>(std::max(n, 0)));
+  groups.push_back(::getegid());
+  // Of an id that isn't mapped nobody knows whether it is the same group.
+  if (const auto any = unmapped("gid")) std::erase(groups, *any);
+  return groups;
+}
+
+class Judge {
+ public:
+  /// Empty: its entries are safe from others.
+  [[nodiscard]] std::string fault_of(const fs::path& folder) const {
+    struct stat info {};
+    if (::stat(folder.c_str(), &info) != 0) return {};
+    const auto named = in_quotes(folder.native()) + ", above it, ";
+    if (!is_trusted(info.st_uid)) return named + "belongs to uid " + std::to_string(info.st_uid);
+    const bool is_open =
+        (info.st_mode & S_IWOTH) != 0 || ((info.st_mode & S_IWGRP) != 0 && !is_group_trusted(info));
+    if (is_open && (info.st_mode & S_ISVTX) == 0) return named + "can be written by other users";
+    return {};
+  }
+
+  /// As the kernel refuses them (fs.protected_symlinks).
+  [[nodiscard]] static bool is_planted(const struct stat& link, const fs::path& folder) {
+    struct stat above {};
+    if (::stat(folder.c_str(), &above) != 0) return true;
+    constexpr mode_t kShared = S_ISVTX | S_IWOTH;
+    return (above.st_mode & kShared) == kShared && link.st_uid != ::geteuid() &&
+           link.st_uid != above.st_uid;
+  }
+
+ private:
+  [[nodiscard]] bool is_trusted(uid_t uid) const {
+    return uid == 0 || uid == ::geteuid() || uid == any_uid_;
+  }
+  [[nodiscard]] bool is_group_trusted(const struct stat& info) const {
+    if (std::ranges::find(groups_, info.st_gid) != groups_.end()) return true;
+    return ::geteuid() == 0 && info.st_uid == 0 && info.st_gid < kFirstOfPeople &&
+           info.st_gid != kUsers;
+  }
+
+  std::optional<std::uint32_t> any_uid_ = unmapped("uid");
+  std::vector<gid_t> groups_ = own_groups();
+};
+
+/// Puts the components of `path` before those that are left.
+void put_first(const fs::path& path, std::deque<fs::path>& left) {
+  std::deque<fs::path> parts;
+  for (const auto& part : path.relative_path())
+    if (!part.empty() && part != ".") parts.push_back(part);
+  left.insert(left.begin(), parts.begin(), parts.end());
+}
+
+}  // namespace
+
+std::string replaceable_by_others(const std::string& folder) {
+  constexpr int kMostLinks = 40;  // as the kernel
+  const Judge judge;
+  std::error_code error;
+  std::deque<fs::path> left;
+  put_first(fs::absolute(folder, error), left);
+  fs::path at{"/"};  // without links
+  for (int links = 0; !left.empty();) {
+    if (auto fault = judge.fault_of(at); !fault.empty()) return fault;
+    const auto part = left.front();
+    left.pop_front();
+    if (part == "..") {
+      at = at.parent_path();
+      continue;
+    }
+    const auto next = at / part;
+    struct stat info {};
+    if (::lstat(next.c_str(), &info) != 0) return {};  // the kernel goes no further, either
+    if (!S_ISLNK(info.st_mode)) {
+      at = next;
+      continue;
+    }
+    if (Judge::is_planted(info, at))
+      return in_quotes(next.native()) +
+             ", on the way to it, is another user's link in a folder that all may write to";
+    const auto target = fs::read_symlink(next, error);
+    if (error || ++links > kMostLinks) return {};
+    if (target.is_absolute()) at = "/";
+    put_first(target, left);
+  }
+  return {};
+}
+
+}  // namespace acc

@@ -1,0 +1,139 @@
+#include "common/foreign_folder.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <grp.h>
+#include <sched.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+using namespace acc;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr uid_t kAnn = 1001;
+constexpr gid_t kStaff = 50;
+constexpr gid_t kProject = 2000;
+
+/// A folder `above` with `state` in it.
+struct Place {
+  Place() {
+    REQUIRE(::chmod(root.c_str(), 0755) == 0);
+    fs::create_directories(state);
+    REQUIRE(::chmod(above.c_str(), 0755) == 0);
+  }
+  ~Place() { fs::remove_all(root); }
+  Place(const Place&) = delete;
+  Place& operator=(const Place&) = delete;
+  void give(uid_t uid, gid_t gid, mode_t mode) const {
+    REQUIRE(::chown(above.c_str(), uid, gid) == 0);
+    REQUIRE(::chmod(above.c_str(), mode) == 0);
+  }
+  static std::string made() {
+    std::string path = "/tmp/acc-foreign-folder-XXXXXX";
+    REQUIRE(::mkdtemp(path.data()) != nullptr);
+    return path;
+  }
+  std::string root = made();
+  std::string above = root + "/above";
+  std::string state = above + "/state";
+};
+
+/// What `check` finds in a process of its own, as it changes what it is.
+template <class Check>
+bool in_child(Check check) {
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) ::_exit(check() ? 0 : 1);
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  return status == 0;
+}
+
+bool is_root() {
+  if (::geteuid() == 0) return true;
+  WARN("SKIPPED: needs root");
+  return false;
+}
+
+bool enter_user_namespace() {
+  if (::unshare(CLONE_NEWUSER) != 0) return false;
+  return static_cast<bool>(std::ofstream{"/proc/self/uid_map"} << "0 0 1" << std::flush);
+}
+
+}  // namespace
+
+TEST_CASE("a daemon in a user namespace was refused every state folder, as / had no owner there",
+          "[common]") {
+  if (!is_root()) return;
+  const Place place;
+  place.give(kAnn, kAnn, 0755);
+  CHECK_FALSE(replaceable_by_others(place.state).empty());
+  if (!in_child(enter_user_namespace)) {
+    WARN("SKIPPED: no user namespace can be made here");
+    return;
+  }
+  const auto is_accepted = [&] {
+    return enter_user_namespace() && replaceable_by_others(place.state).empty();
+  };
+  CHECK(in_child(is_accepted));
+  // Of a group without a number there nobody knows whether it is one of ours.
+  place.give(0, kProject, 0775);
+  CHECK_FALSE(in_child(is_accepted));
+  // The number itself, outside of a namespace.
+  place.give(65534, 65534, 0755);
+  CHECK_FALSE(replaceable_by_others(place.state).empty());
+}
+
+TEST_CASE("a state folder on a volume of a supplementary group (fsGroup) was refused", "[common]") {
+  if (!is_root()) return;
+  const Place place;
+  place.give(0, kProject, 02775);
+  const auto as_ann = [&](bool is_member) {
+    return in_child([&] {
+      const gid_t group = kProject;
+      return ::setgroups(is_member ? 1 : 0, &group) == 0 && ::setgid(kAnn) == 0 &&
+             ::setuid(kAnn) == 0 && replaceable_by_others(place.state).empty();
+    });
+  };
+  CHECK(as_ann(true));
+  CHECK_FALSE(as_ann(false));
+  CHECK_FALSE(replaceable_by_others(place.state).empty());
+}
+
+TEST_CASE("root's daemon was refused a state folder below /var/local, of root:staff", "[common]") {
+  if (!is_root()) return;
+  const Place place;
+  place.give(0, kStaff, 02775);
+  CHECK(replaceable_by_others(place.state).empty());
+  SECTION("a group of people") { place.give(0, 1000, 02775); }
+  SECTION("the group of all people") { place.give(0, 100, 02775); }
+  SECTION("not root's") { place.give(kAnn, kStaff, 02775); }
+  CHECK_FALSE(replaceable_by_others(place.state).empty());
+}
+
+TEST_CASE("a state folder was judged by its name and its target, not by the links between them",
+          "[common]") {
+  const Place place;
+  fs::create_directory(place.root + "/open");
+  REQUIRE(::chmod((place.root + "/open").c_str(), 0777) == 0);
+  fs::create_directory_symlink("open/second", place.root + "/first");
+  fs::create_directory_symlink(place.above, place.root + "/open/second");
+  const auto path = place.root + "/first/state";
+  CHECK_THAT(replaceable_by_others(path), Catch::Contains("'" + place.root + "/open', above it"));
+  REQUIRE(::chmod((place.root + "/open").c_str(), 01777) == 0);
+  CHECK(replaceable_by_others(path).empty());
+  CHECK(replaceable_by_others(place.root + "/first/../above/./state/").empty());
+  if (!is_root()) return;
+  REQUIRE(::lchown((place.root + "/open/second").c_str(), kAnn, kAnn) == 0);
+  CHECK(replaceable_by_others(path) == "'" + place.root +
+                                           "/open/second', on the way to it, is another user's "
+                                           "link in a folder that all may write to");
+}
