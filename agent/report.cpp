@@ -193,8 +193,12 @@ void add_before(Block& block, const JobReport& r) {
 }
 
 void add_finished_elsewhere(Block& block, const JobReport& r) {
-  if (!r.finished_elsewhere.empty())
-    block.row("others", "had finished: " + join(r.finished_elsewhere, "; "));
+  constexpr std::size_t kShown = 8;
+  if (r.finished_elsewhere.empty()) return;
+  const auto shown = std::min(r.finished_elsewhere.size(), kShown);
+  const auto more = r.finished_elsewhere.size() - shown;
+  block.row("others", "had finished: " + join(std::span{r.finished_elsewhere}.first(shown), "; ") +
+                          (more > 0 ? "; and on " + plural(more, "other node") : ""));
 }
 
 void add_failure(Block& block, const JobReport& r, const FailureReport& f) {

@@ -52,7 +52,7 @@ inline constexpr std::array kReportKeys{
     ReportKey{"", "first_failure", "failure or null", "what ended the job"},
     ReportKey{"", "finished_elsewhere", "list of texts",
               "of a failed job: other machines' ranks that had all finished, with exit code 0: "
-              "\"ranks 2-3 on b\""},
+              "\"ranks 2-3 on b\"; of the first 64 such machines"},
     ReportKey{"", "reason", "text or null", "of the end, where no worker's failure was it"},
     ReportKey{"", "failures", "list of failures",
               "the first of each failed attempt on this machine; of many the first and the latest"},

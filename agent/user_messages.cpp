@@ -156,7 +156,8 @@ std::string UserMessages::memory_hint(const FailureReport& failure, std::uint64_
     return {};
   return "out of memory: the kernel's OOM killer ended " +
          (kills == 1 ? "1 process" : std::to_string(kills) + " processes") +
-         " of this job's cgroup: fewer data loader workers, smaller batches, or a higher limit";
+         " of the cgroup that this job is in: fewer data loader workers, smaller batches, or a "
+         "higher limit";
 }
 
 std::string UserMessages::start_hint(const FailureReport& failure, const std::string& program,

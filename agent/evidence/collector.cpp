@@ -346,7 +346,11 @@ class Collector {
       rank.notes.push_back(run.is_finished ? name + " read no stack: " + printable(last, 160)
                                            : name + " wasn't finished in time");
     }
-    (is_of_python ? rank.python : rank.native) = std::move(found);
+    // Threads that faulthandler wrote are more than nothing, also without the first one.
+    if (!is_of_python)
+      rank.native = std::move(found);
+    else if (!found.empty())
+      rank.python = std::move(found);
   }
 
   // ---- what the stacks say ----

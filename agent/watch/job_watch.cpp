@@ -396,7 +396,7 @@ void JobWatch::on_stall(Millis quiet) {
                     if (restarts && !by_all && board_ != nullptr)
                       return conclude({all}, std::move(answer));
                     if (answer) compare_stall(answer->evidence);
-                    stall_found_ = answer ? std::optional{*answer} : std::nullopt;
+                    stall_found_ = std::move(answer);
                     go_on_watching();
                   });
 }

@@ -162,7 +162,8 @@ class JobWatch {
   bool is_put_off_ = false;  ///< ranks are silent, and other nodes' sections aren't known
   bool is_judging_ = false;  ///< a hang was found and its evidence is being collected
   bool is_suspended_ = false;
-  std::optional<evidence::Answer> stall_found_;  ///< of the stall that was told
+  /// Of the stall that was told; an error: its stacks could not be read.
+  std::optional<Result<evidence::Answer>> stall_found_;
   bool do_others_know_stall_ = false;  ///< the other nodes, of the one that was told
   bool is_unused_told_ = false;
   bool is_held_told_ = false;  ///< in this round

@@ -156,12 +156,12 @@ class Python(HangTest):
         self.assertIn("hang_worker.py:", read(report["stacks"]))
 
 
-    def run_script(self, script, code, workers=2, flags=""):
+    def run_script(self, script, code, workers=2, flags="", env=None):
         begin = ("import os, subprocess, sys, threading, time\nsys.path.insert(0, os.environ['ACC_HEARTBEAT_FOLDER'])\nimport acc_heartbeat\n"
                  "rank = int(os.environ['RANK'])\n")
         path = os.path.join(self.enterContext(tempfile.TemporaryDirectory(prefix="acc-hang-")), "train.py")
         write(path, begin + script)
-        return self.run_job(workers, "", code, program=[shutil.which("python3"), path], env={"ACC_HEARTBEAT_FOLDER": os.path.abspath(MODULE)}, flags=flags)
+        return self.run_job(workers, "", code, program=[shutil.which("python3"), path], env={"ACC_HEARTBEAT_FOLDER": os.path.abspath(MODULE), **(env or {})}, flags=flags)
 
     def test_one_that_had_finished_was_told_nowhere_but_those_that_waited_for_it(self):
         path = os.path.join(self.enterContext(tempfile.TemporaryDirectory(prefix="acc-hang-")), "train.py")
@@ -218,6 +218,9 @@ thread.join()
         self.assert_culprit(job, 1, "never_comes")
 
     def test_of_more_than_a_hundred_threads_a_helper_was_named_as_the_place(self):
+        """Where py-spy is installed and may not read them, the stacks that faulthandler wrote stay."""
+        folder = self.enterContext(tempfile.TemporaryDirectory(prefix="acc-hang-"))
+        write(folder + "/py-spy", "#!/bin/sh\necho Permission denied >&2; exit 1\n", 0o755)
         job = self.run_script("""
 def helper(): time.sleep(1e6)
 for i in range(105): threading.Thread(target=helper, daemon=True).start()
@@ -225,8 +228,9 @@ for step in range(9):
     acc_heartbeat.heartbeat(step)
     time.sleep(0.02)
 time.sleep(1e6)
-""", HANG)
+""", HANG, env={"PATH": f"{folder}:{os.environ['PATH']}"})
         failure = self.report(job)["first_failure"]
+        self.assertRegex(read(failure["stacks"]), r"  helper  \S+train.py:6")
         self.assertNotIn("helper", failure["cause"])
         self.assertIn("main thread: not among those that faulthandler wrote", read(failure["stacks"]))
 

@@ -271,6 +271,8 @@ TEST_CASE("ranks of another node that had finished too early were named in its r
     report.finished_elsewhere = {"rank 4 on b", "ranks 6-8 on c"};
     CHECK_THAT(to_text(report, false), Contains(words));
     CHECK(nlohmann::json::parse(to_json(report))["finished_elsewhere"][1] == "ranks 6-8 on c");
+    report.finished_elsewhere.resize(64, "rank 9 on d");
+    CHECK_THAT(to_text(report, false), Contains("; and on 56 other nodes\n"));
   }
 }
 
@@ -313,7 +315,7 @@ TEST_CASE(
   CHECK(UserMessages::memory_hint(failure, 2).empty());
   failure.tail = "RuntimeError: DataLoader worker (pid 71) is killed by signal: Killed. \n";
   CHECK(UserMessages::memory_hint(failure, 0).empty());
-  CHECK_THAT(UserMessages::memory_hint(failure, 1), Contains("ended 1 process of this job's"));
+  CHECK_THAT(UserMessages::memory_hint(failure, 1), Contains("ended 1 process of the"));
   CHECK_THAT(UserMessages::memory_hint(failure, 2), Contains("OOM killer ended 2 processes of"));
 }
 
