@@ -239,9 +239,9 @@ Slot* map_slot(std::string_view variable) {
                        (*offset - sizeof(Header)) / sizeof(Slot) < page->slots();
   if (!is_slot) return nullptr;
   const auto index = static_cast<std::uint32_t>((*offset - sizeof(Header)) / sizeof(Slot));
-  // Never unmapped: threads may beat until the very end.
-  Slot& slot = (new Mapping{std::move(*page)})->slot(index);
-  if (!is_of_this_process(slot) && !is_of_rank_above(slot))
+  Slot& slot = page->slot(index);
+  new Mapping{std::move(*page)};  // never unmapped: threads may beat until the very end
+  if (!is_of_this_process(slot) && !is_of_rank_above(slot))  // NOLINT(clang-analyzer-*): no leak
     claim(slot, static_cast<std::uint32_t>(::getpid()));
   return &slot;
 }
