@@ -74,7 +74,8 @@ class Judge {
     if (!is_trusted(info.st_uid)) return named + "belongs to uid " + std::to_string(info.st_uid);
     const bool is_open =
         (info.st_mode & S_IWOTH) != 0 || ((info.st_mode & S_IWGRP) != 0 && !is_group_trusted(info));
-    if (is_open && (info.st_mode & S_ISVTX) == 0) return named + "can be written by other users";
+    if (is_open && (info.st_mode & S_ISVTX) == 0)
+      return named + "can be written by other users and isn't sticky (chmod +t it)";
     return {};
   }
 

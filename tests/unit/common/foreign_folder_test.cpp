@@ -137,6 +137,26 @@ TEST_CASE("in a container that maps uid 65534 (userns-remap), its nobody was tru
   CHECK(in_user_namespace("0 0 65534", is_accepted));  // without it
 }
 
+TEST_CASE("the message for an emptyDir (02777, of root) didn't say how to mend it", "[common]") {
+  if (!is_root()) return;
+  const Place place;
+  place.give(0, kProject, 02777);
+  const auto as_ann = [&](const std::string& expected) {
+    return in_child([&] {
+      const gid_t group = kProject;
+      return ::setgroups(1, &group) == 0 && ::setgid(kAnn) == 0 && ::setuid(kAnn) == 0 &&
+             replaceable_by_others(place.state) == expected;
+    });
+  };
+  const auto refusal = "'" + place.above +
+                       "', above it, can be written by other users and isn't sticky (chmod +t it)";
+  CHECK(replaceable_by_others(place.state) == refusal);
+  CHECK(as_ann(refusal));
+  place.give(0, kProject, 03777);
+  CHECK(replaceable_by_others(place.state).empty());
+  CHECK(as_ann(""));
+}
+
 TEST_CASE("a state folder on a volume of a supplementary group (fsGroup) was refused", "[common]") {
   if (!is_root()) return;
   const Place place;

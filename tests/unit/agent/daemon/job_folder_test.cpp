@@ -179,10 +179,10 @@ TEST_CASE("root's daemon kept its state below another user's folder", "[daemon]"
   };
   SECTION("all may write to a folder on the way") {
     REQUIRE(::chmod(above.c_str(), 0777) == 0);
-    CHECK(refusal(path) == "the state folder '" + path +
-                               "' could be replaced by another user's: '" + above +
-                               "', above it, can be written by other users: name one "
-                               "below /var/lib or your home with --state-dir");
+    CHECK(refusal(path) ==
+          "the state folder '" + path + "' could be replaced by another user's: '" + above +
+              "', above it, can be written by other users and isn't sticky "
+              "(chmod +t it): name one below /var/lib or your home with --state-dir");
     fs::create_directory_symlink(above + "/deep", folder / "link");
     CHECK_THAT(refusal((folder / "link/state").string()), Catch::Contains("'" + above + "'"));
     CHECK_THAT(refusal(above + "/new"), Catch::Contains(above));
