@@ -24,19 +24,34 @@ namespace {
 constexpr gid_t kFirstOfPeople = 1000;  // SYS_GID_MAX + 1 of login.defs
 constexpr gid_t kUsers = 100;           // everybody's on some systems
 
+struct Unmapped {
+  std::uint32_t number = 65534;
+  bool is_mapped_too = false;  ///< it is also the number of an id of its own
+};
+
 /// The number that stands for all ids which a user namespace doesn't map; nothing outside of one.
-std::optional<std::uint32_t> unmapped(const std::string& kind) {
+std::optional<Unmapped> unmapped(const std::string& kind) {
   std::ifstream map{"/proc/self/" + kind + "_map"};
+  constexpr std::uint64_t kAll = 4'294'967'295;
+  if (!map) return std::nullopt;  // no /proc
+  Unmapped found;
+  std::ifstream{"/proc/sys/kernel/overflow" + kind} >> found.number;
   std::uint64_t inside = 0;
   std::uint64_t outside = 0;
   std::uint64_t count = 0;
-  constexpr std::uint64_t kAll = 4'294'967'295;
-  if (!map) return std::nullopt;      // no /proc
-  map >> inside >> outside >> count;  // an empty one maps nothing
-  if (inside == 0 && outside == 0 && count == kAll) return std::nullopt;
-  std::uint32_t number = 65534;
-  std::ifstream{"/proc/sys/kernel/overflow" + kind} >> number;
-  return number;
+  while (map >> inside >> outside >> count) {  // an empty one maps nothing
+    if (inside == 0 && outside == 0 && count == kAll) return std::nullopt;
+    if (found.number >= inside && found.number - inside < count) found.is_mapped_too = true;
+  }
+  return found;
+}
+
+/// The owner, by number, of what belongs to nobody in this user namespace. Where the number is
+/// mapped (65536 ids of userns-remap) it may as well be the namespace's own nobody: none then.
+std::optional<uid_t> owner_outside() {
+  const auto any = unmapped("uid");
+  if (!any || any->is_mapped_too) return std::nullopt;
+  return any->number;
 }
 
 std::vector<gid_t> own_groups() {
@@ -45,7 +60,7 @@ std::vector<gid_t> own_groups() {
   groups.resize(static_cast<std::size_t>(std::max(n, 0)));
   groups.push_back(::getegid());
   // Of an id that isn't mapped nobody knows whether it is the same group.
-  if (const auto any = unmapped("gid")) std::erase(groups, *any);
+  if (const auto any = unmapped("gid")) std::erase(groups, any->number);
   return groups;
 }
 
@@ -59,7 +74,8 @@ class Judge {
     if (!is_trusted(info.st_uid)) return named + "belongs to uid " + std::to_string(info.st_uid);
     const bool is_open =
         (info.st_mode & S_IWOTH) != 0 || ((info.st_mode & S_IWGRP) != 0 && !is_group_trusted(info));
-    if (is_open && (info.st_mode & S_ISVTX) == 0) return named + "can be written by other users";
+    if (is_open && (info.st_mode & S_ISVTX) == 0)
+      return named + "can be written by other users and isn't sticky (chmod +t it)";
     return {};
   }
 
@@ -74,7 +90,7 @@ class Judge {
 
  private:
   [[nodiscard]] bool is_trusted(uid_t uid) const {
-    return uid == 0 || uid == ::geteuid() || uid == any_uid_;
+    return uid == 0 || uid == ::geteuid() || uid == owner_outside_;
   }
   [[nodiscard]] bool is_group_trusted(const struct stat& info) const {
     if (std::ranges::find(groups_, info.st_gid) != groups_.end()) return true;
@@ -82,7 +98,7 @@ class Judge {
            info.st_gid != kUsers;
   }
 
-  std::optional<std::uint32_t> any_uid_ = unmapped("uid");
+  std::optional<uid_t> owner_outside_ = owner_outside();
   std::vector<gid_t> groups_ = own_groups();
 };
 

@@ -99,6 +99,7 @@ class Daemon {
   void on_signal(int signo);
   asio::awaitable<void> reload();
   void take_fresh(Settings fresh);
+  void arm_stop_timer();
   void stop(int signo);
   [[nodiscard]] bool is_well() const;
   [[nodiscard]] std::string status() const;
@@ -318,18 +319,27 @@ asio::awaitable<void> Daemon::reload() {
   notifier_.ready(status());
 }
 
+void Daemon::arm_stop_timer() {
+  try {
+    stop_timer_.expires_after(kStopTime);
+    stop_timer_.async_wait([this](boost::system::error_code error) {
+      if (!error) io_.stop();
+    });
+  } catch (const std::exception&) {
+    io_.stop();  // no memory for it: at once, as at a second signal
+  }
+}
+
 void Daemon::stop(int signo) {
   if (is_stopping_) return io_.stop();  // asked twice: at once
+  // First: whatever throws after it, the daemon ends.
+  arm_stop_timer();
   is_stopping_ = true;
   log::info("stopping",
             {{"signal", signo == SIGTERM ? "SIGTERM" : "SIGINT"}, {"connections", connections()}});
   notifier_.stopping("stopping; jobs go on");
   run_.close();
   socket_.reset();  // no client comes to a socket that is about to be gone
-  stop_timer_.expires_after(kStopTime);
-  stop_timer_.async_wait([this](boost::system::error_code error) {
-    if (!error) io_.stop();
-  });
   if (door_) door_->stop();
   const auto ended = [this] {
     if (connections() == 0) io_.stop();

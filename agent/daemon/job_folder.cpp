@@ -115,6 +115,14 @@ Result<void> check_folder_is_ours(int folder, const std::string& path) {
   return {};
 }
 
+Result<void> check_not_replaceable(const std::string& path) {
+  const auto why = replaceable_by_others(path);
+  if (why.empty()) return {};
+  return Error{Errc::not_permitted, "the state folder '" + path +
+                                        "' could be replaced by another user's: " + why +
+                                        ": name one below /var/lib or your home with --state-dir"};
+}
+
 }  // namespace
 
 Result<StateFolder> StateFolder::open(const std::string& path) {
@@ -125,12 +133,12 @@ Result<StateFolder> StateFolder::open(const std::string& path) {
     return Error{Errc::not_permitted, "the state folder '" + path +
                                           "' is another user's link in a folder that all may "
                                           "write to: remove it, or name another folder"};
-  if (const auto why = replaceable_by_others(path); !why.empty())
-    return Error{Errc::not_permitted,
-                 "the state folder '" + path + "' could be replaced by another user's: " + why +
-                     ": name one below /var/lib or your home with --state-dir"};
+  if (auto safe = check_not_replaceable(path); safe.has_error()) return safe.error();
   if (auto made = make_with_parents(path, ::geteuid() == 0 ? 0755 : 0700); made.has_error())
     return made.error();
+  // What was missing may have been made by another user meanwhile. From here on nothing above the
+  // folder changes but by root or this user.
+  if (auto safe = check_not_replaceable(path); safe.has_error()) return safe.error();
   char resolved[PATH_MAX];  // it becomes a part of paths that other processes use
   if (::realpath(path.c_str(), resolved) == nullptr)
     return failure_of("find the state folder '" + path + "'");

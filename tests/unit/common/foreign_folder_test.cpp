@@ -68,6 +68,33 @@ bool enter_user_namespace() {
   return static_cast<bool>(std::ofstream{"/proc/self/uid_map"} << "0 0 1" << std::flush);
 }
 
+/// In a user namespace with `map`, which only a process outside of it may write.
+template <class Check>
+bool in_user_namespace(const std::string& map, Check check) {
+  int entered[2];
+  int mapped[2];
+  REQUIRE((::pipe(entered) == 0 && ::pipe(mapped) == 0));
+  const auto result = in_child([&] {
+    const pid_t inner = ::fork();
+    char byte = 0;
+    if (inner == 0) {
+      const bool is_in = ::unshare(CLONE_NEWUSER) == 0 && ::write(entered[1], &byte, 1) == 1 &&
+                         ::close(mapped[1]) == 0 && ::read(mapped[0], &byte, 1) == 1;
+      ::_exit(is_in && check() ? 0 : 1);
+    }
+    ::close(entered[1]);
+    const bool is_mapped = inner > 0 && ::read(entered[0], &byte, 1) == 1 &&
+                           std::ofstream{"/proc/" + std::to_string(inner) + "/uid_map"}
+                               << map << std::flush &&
+                           ::write(mapped[1], &byte, 1) == 1;
+    ::close(mapped[1]);
+    int status = 0;
+    return inner > 0 && ::waitpid(inner, &status, 0) == inner && is_mapped && status == 0;
+  });
+  for (const int fd : {entered[0], entered[1], mapped[0], mapped[1]}) ::close(fd);
+  return result;
+}
+
 }  // namespace
 
 TEST_CASE("a daemon in a user namespace was refused every state folder, as / had no owner there",
@@ -90,6 +117,44 @@ TEST_CASE("a daemon in a user namespace was refused every state folder, as / had
   // The number itself, outside of a namespace.
   place.give(65534, 65534, 0755);
   CHECK_FALSE(replaceable_by_others(place.state).empty());
+}
+
+TEST_CASE("in a container that maps uid 65534 (userns-remap), its nobody was trusted as root is",
+          "[common]") {
+  if (!is_root()) return;
+  const Place place;
+  const std::string all = "0 0 65536";
+  if (!in_user_namespace(all, [] { return ::geteuid() == 0; })) {
+    WARN("SKIPPED: no user namespace can be made here");
+    return;
+  }
+  const auto is_accepted = [&] { return replaceable_by_others(place.state).empty(); };
+  place.give(0, 0, 0755);
+  CHECK(in_user_namespace(all, is_accepted));
+  place.give(65534, 65534, 0755);
+  CHECK_FALSE(in_user_namespace(all, is_accepted));
+  CHECK_FALSE(in_user_namespace("0 0 1\n60000 60000 5535", is_accepted));
+  CHECK(in_user_namespace("0 0 65534", is_accepted));  // without it
+}
+
+TEST_CASE("the message for an emptyDir (02777, of root) didn't say how to mend it", "[common]") {
+  if (!is_root()) return;
+  const Place place;
+  place.give(0, kProject, 02777);
+  const auto as_ann = [&](const std::string& expected) {
+    return in_child([&] {
+      const gid_t group = kProject;
+      return ::setgroups(1, &group) == 0 && ::setgid(kAnn) == 0 && ::setuid(kAnn) == 0 &&
+             replaceable_by_others(place.state) == expected;
+    });
+  };
+  const auto refusal = "'" + place.above +
+                       "', above it, can be written by other users and isn't sticky (chmod +t it)";
+  CHECK(replaceable_by_others(place.state) == refusal);
+  CHECK(as_ann(refusal));
+  place.give(0, kProject, 03777);
+  CHECK(replaceable_by_others(place.state).empty());
+  CHECK(as_ann(""));
 }
 
 TEST_CASE("a state folder on a volume of a supplementary group (fsGroup) was refused", "[common]") {

@@ -153,6 +153,19 @@ TEST_CASE("an acc-agent whose state folder was /tmp closed /tmp to all other use
   CHECK(refusal().empty());
 }
 
+TEST_CASE("a state folder was not judged by what stood above it once it was made", "[daemon]") {
+  const acc::testing::TestFolder folder;
+  const auto above = (folder / "above").string();
+  fs::create_directory(above);
+  REQUIRE(::chmod(above.c_str(), 0777) == 0);
+  // Nothing can be seen through "missing" until it has been made: as where another user makes a
+  // folder between the two.
+  const auto state = StateFolder::open((folder / "missing/../above/state").string());
+  REQUIRE(state.has_error());
+  CHECK_THAT(state.error().what,
+             Catch::Contains("'" + above + "', above it, can be written by other users"));
+}
+
 TEST_CASE("root's daemon kept its state below another user's folder", "[daemon]") {
   const acc::testing::TestFolder folder;
   const auto above = (folder / "above").string();
@@ -166,10 +179,10 @@ TEST_CASE("root's daemon kept its state below another user's folder", "[daemon]"
   };
   SECTION("all may write to a folder on the way") {
     REQUIRE(::chmod(above.c_str(), 0777) == 0);
-    CHECK(refusal(path) == "the state folder '" + path +
-                               "' could be replaced by another user's: '" + above +
-                               "', above it, can be written by other users: name one "
-                               "below /var/lib or your home with --state-dir");
+    CHECK(refusal(path) ==
+          "the state folder '" + path + "' could be replaced by another user's: '" + above +
+              "', above it, can be written by other users and isn't sticky "
+              "(chmod +t it): name one below /var/lib or your home with --state-dir");
     fs::create_directory_symlink(above + "/deep", folder / "link");
     CHECK_THAT(refusal((folder / "link/state").string()), Catch::Contains("'" + above + "'"));
     CHECK_THAT(refusal(above + "/new"), Catch::Contains(above));
