@@ -421,3 +421,49 @@ TEST_CASE("a save that was repeated after its folder couldn't be read replaced a
   CHECK_THAT(said(), Catch::Contains("another run"));
   CHECK(loaded_seed(folder.path(), 1) == 5);
 }
+
+TEST_CASE("a run whose .lock another one had signed meanwhile took it for its own all the time",
+          "[runtime][checkpoint]") {
+  const TemporaryFolder folder;
+  const auto path = folder / ".lock";
+  FolderLock lock;
+  CHECK(lock.take(folder.path()));
+  CHECK_FALSE(lock.take(folder.path()));
+  put_contents(path, "");  // by a version before this one, which has ended
+  CHECK(lock.take(folder.path()));
+  CHECK_FALSE(lock.take(folder.path()));
+  std::string other;
+  {
+    const TemporaryFolder elsewhere;
+    const Neighbour writes{elsewhere.path(), "nightly", "0"};
+    other = contents_of(elsewhere / ".lock");
+    put_contents(path, other);
+    std::string said;
+    try {
+      lock.take(folder.path());
+    } catch (const Error& error) {
+      said = error.what();
+    }
+    CHECK_THAT(said, Catch::Contains("'nightly'"));
+    lock.release();
+    CHECK(contents_of(path) == other);  // it isn't removed under its holder
+  }
+  CHECK(lock.take(folder.path()));
+}
+
+TEST_CASE("a lock that another thread had emptied and not yet released was another job's",
+          "[runtime][checkpoint]") {
+  struct Slow : FileOps {
+    std::chrono::steady_clock::time_point end =
+        std::chrono::steady_clock::now() + std::chrono::milliseconds{300};
+    int lock(int fd) override {
+      return std::chrono::steady_clock::now() < end ? EWOULDBLOCK : FileOps::lock(fd);
+    }
+  };
+  const TemporaryFolder folder;
+  put_contents(folder / ".lock", "");
+  Slow files;
+  FolderLock lock;
+  CHECK_NOTHROW(lock.take(
+      folder.path(), [](const std::string&) {}, files));
+}
