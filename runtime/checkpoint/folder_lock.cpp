@@ -74,11 +74,17 @@ std::string text_of(const Holder& holder) {
   return words.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
-std::optional<Holder> read_holder(int fd) {
+/// What a lock file says. Nothing: it can't be read, as where the server of NFS gave up the lock.
+std::optional<std::string> read_text(int fd) {
   std::string text(kMostWords, '\0');
   const auto length = ::pread(fd, text.data(), text.size(), 0);
-  if (length <= 0) return std::nullopt;
-  const auto words = json::parse(text.substr(0, static_cast<std::size_t>(length)), nullptr, false);
+  if (length < 0) return std::nullopt;
+  text.resize(static_cast<std::size_t>(length));
+  return text;
+}
+
+std::optional<Holder> read_holder(int fd) {
+  const auto words = json::parse(read_text(fd).value_or(""), nullptr, false);
   try {
     Holder holder;
     holder.host = words.at("host").get<std::string>();
@@ -157,22 +163,26 @@ struct FolderLock::Held {
   UniqueFd fd;
   bool is_exclusive = true;  ///< false: this file system has no locks
   bool is_shared = false;    ///< has it had two users in this process?
+  std::optional<std::string> signature{};  ///< as it is in the file
 
   Held(fs::path its_file, UniqueFd its_fd) : file{std::move(its_file)}, fd{std::move(its_fd)} {}
   Held(const Held&) = delete;
   Held& operator=(const Held&) = delete;
   ~Held() {
     // While locked, so that a file of another holder isn't removed.
-    if (!is_current() || ::unlink(file.c_str()) == 0) return;
+    if (!is_current() || !is_signed() || ::unlink(file.c_str()) == 0) return;
     // It stays, as in a folder of others: no longer signed, or this process would count as holder.
     [[maybe_unused]] const auto done = ::ftruncate(fd.get(), 0);
   }
   [[nodiscard]] bool is_current() const { return identity(file) == identity(fd.get()); }
-  void sign() const {
+  /// Another holder (the lock was lost; a version before this one) would have signed the file.
+  [[nodiscard]] bool is_signed() const { return signature && read_text(fd.get()) == signature; }
+  void sign() {
     const std::string words = text_of(this_holder());
     // What can't be written (a full disk) is only missing in messages of others.
     if (::ftruncate(fd.get(), 0) == 0) [[maybe_unused]]
       const auto done = ::pwrite(fd.get(), words.data(), words.size(), 0);
+    signature = read_text(fd.get());
   }
 };
 
@@ -235,6 +245,24 @@ void refuse_other_locks(int fd, const fs::path& folder, const Writer& self) {
   if (!is_same_process(holder->writer, self)) refuse(folder, holder, self);
 }
 
+/// Locks and signs a file again that is no longer signed by this process.
+/// @return false: it can't be, by this descriptor
+/// @throws Error: another holds it
+bool renew(FolderLock::Held& held, const fs::path& folder, FileOps& files) {
+  const auto self = this_writer();
+  const int fd = held.fd.get();
+  const int failed = files.lock(fd);
+  if (failed == EWOULDBLOCK) refuse(folder, read_holder(fd), self);
+  if (failed != 0) return false;
+  refuse_other_locks(fd, folder, self);
+  held.sign();
+  return held.signature.has_value();
+}
+
+/// Another thread holds a busy file for a moment: it is about to sign it, or has emptied it to
+/// release it.
+bool is_between_holders(int fd) { return read_text(fd) == ""; }
+
 std::shared_ptr<FolderLock::Held> acquire(const fs::path& folder, const Tell& tell,
                                           FileOps& files) {
   const auto file = folder / kLock;
@@ -251,7 +279,10 @@ std::shared_ptr<FolderLock::Held> acquire(const fs::path& folder, const Tell& te
       // Rounds of a job never overlap; and a process that is gone may have left the lock to a
       // child.
       const bool gone = holder && is_gone(holder->writer, self);
-      if (is_busy && holder && is_same_process(holder->writer, self)) {
+      const bool is_reader = is_busy && is_open_to_readers(fd.get()) && is_held_by_reader(fd.get());
+      const bool is_passing =
+          holder ? is_same_process(holder->writer, self) : is_between_holders(fd.get());
+      if (is_busy && !is_reader && is_passing) {
         last = holder;
         const auto now = std::chrono::steady_clock::now();
         if (!deadline) deadline = now + kRelease;
@@ -260,7 +291,6 @@ std::shared_ptr<FolderLock::Held> acquire(const fs::path& folder, const Tell& te
         continue;
       }
       const bool alive = holder && !gone && holder->writer.place == self.place;
-      const bool is_reader = is_busy && is_open_to_readers(fd.get()) && is_held_by_reader(fd.get());
       if (is_busy && !gone && !is_reader) refuse(folder, holder, self);
       if (!is_busy && alive && holder->writer.pid != self.pid) refuse(folder, holder, self);
       if (is_busy) {
@@ -288,8 +318,10 @@ std::shared_ptr<FolderLock::Held> acquire(const fs::path& folder, const Tell& te
 
 bool FolderLock::take(const fs::path& folder, const Tell& tell, FileOps& files) {
   const std::lock_guard guard{registry_guard};
-  if (held_ && held_->is_current() && held_->file.parent_path() == folder)
-    return held_->is_shared || !held_->is_exclusive;
+  if (held_ && held_->is_current() && held_->file.parent_path() == folder) {
+    if (held_->is_signed()) return held_->is_shared || !held_->is_exclusive;
+    if (renew(*held_, folder, files)) return true;
+  }
   held_.reset();
   const auto which = identity(folder);
   if (!which) return true;
@@ -297,8 +329,9 @@ bool FolderLock::take(const fs::path& folder, const Tell& tell, FileOps& files) 
   held_ = known.lock();
   if (held_ && held_->is_current()) {
     held_->is_shared = true;
-    return true;
+    if (held_->is_signed() || renew(*held_, folder, files)) return true;
   }
+  held_.reset();  // before the file is locked by another descriptor
   held_ = acquire(folder, tell, files);
   known = held_;
   return true;

@@ -15,9 +15,9 @@ namespace acc::runtime::checkpoint {
 /// reported. Locks within a process are shared.
 class FolderLock {
  public:
-  /// Repeated for the same folder it costs one system call.
+  /// Repeated for the same folder it costs a few system calls.
   /// @return may another have written to the folder since this object's last call? No: it has held
-  ///   the lock all the time, alone.
+  ///   the lock all the time, alone, and its signature is still in the file.
   /// @param tell  called once for each folder that can't be locked.
   /// @throws Error invalid_argument: another job holds it; says which, and what to do. system:
   ///   `.lock` is no file that can be locked.

@@ -194,7 +194,6 @@ void refuse_mixing(const SavePlan& plan, const fs::path& folder) {
   if (plan.known == nullptr) return;
   const auto others = plan.known->foreign(folder);
   if (others.empty()) return;
-  plan.lock->release();
   std::vector<std::string> names;
   for (const auto number : others) names.push_back(checkpoint_name(number));
   if (names.size() > 3) names = {names.front(), "…", names.back()};
@@ -206,6 +205,17 @@ void refuse_mixing(const SavePlan& plan, const fs::path& folder) {
                   "checkpoints. Give each run a folder of its own (project_dir), or load again to "
                   "go on from " +
                   names.back()};
+}
+
+/// Of what wasn't compared the lock isn't kept: the next save would take it as compared.
+void lock_folder(FileOps& files, const SavePlan& plan, const fs::path& folder, const Tell& tell) {
+  if (!plan.lock->take(folder, tell, files)) return;
+  try {
+    refuse_mixing(plan, folder);
+  } catch (...) {
+    plan.lock->release();
+    throw;
+  }
 }
 
 /// Pruning affects a later attempt, too.
@@ -265,8 +275,7 @@ Begun begin(ProcessGroup& group, FileOps& files, const SavePlan& plan, const Tel
     const auto failure = caught([&] {
       require_replaceable(plan.target, standing_of(plan));
       make_folders(files, parent);
-      const bool may_be_mixed = plan.lock != nullptr && plan.lock->take(parent, tell, files);
-      if (may_be_mixed) refuse_mixing(plan, parent);
+      if (plan.lock != nullptr) lock_folder(files, plan, parent, tell);
       remove_leftovers(files, parent, tell);
       files.make_folder(parent / name);
     });

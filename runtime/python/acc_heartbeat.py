@@ -10,11 +10,12 @@
 Without acc-launch all of it does nothing. It also lets the agent read this process's Python stacks: on a real-time
 signal faulthandler writes them to memory (docs/worker-socket.md).
 """
-import contextlib, faulthandler, fcntl, math, mmap, os, signal, socket, struct, sys, time
+import atexit, contextlib, faulthandler, fcntl, math, mmap, os, signal, socket, struct, sys, time
 
 _page = _at = None
 _pending = False  # a child of the process that has the page: the rank itself if that one sends no heartbeats
 _sections = []
+_earlier = None  # what an embedded console had printed by the last heartbeat
 _LARGEST = 2**64 - 1
 _LONGEST_MS = 100 * 365 * 24 * 60 * 60 * 1000  # of a section, in the page; more than a clock in nanoseconds can be added to
 
@@ -32,7 +33,7 @@ def _open():
             return
         _page, _at = page, int(offset)
         os.register_at_fork(after_in_child=_wait)
-        sys.excepthook = _marking(sys.excepthook)
+        atexit.register(_mark)
         _pending = _is_of_ancestor(struct.unpack_from("I", page, _at + 48)[0])
         if not _pending:
             _claim()
@@ -69,14 +70,18 @@ def _is_peer_lost(error):
     return isinstance(error, RuntimeError) and any(words in str(error) for words in _PEER_LOST)
 
 
-def _marking(hook):
+def _printed():
+    """The last exception that ended the program, or was shown by a console in it. The interpreter stores it before sys.excepthook."""
+    return getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+
+
+def _mark():
     """Where this rank ends for want of another one the agent waits a moment for that one's failure (docs/decisions/0052-who-failed-first.md)."""
-    def mark(kind, error, trace):
-        with contextlib.suppress(Exception):
-            if not _pending and struct.unpack_from("I", _page, _at + 48)[0] == os.getpid() and _is_peer_lost(error):
-                struct.pack_into("I", _page, _at + 148, 1)
-        hook(kind, error, trace)
-    return mark
+    with contextlib.suppress(Exception):
+        error = _printed()
+        is_own = not _pending and struct.unpack_from("I", _page, _at + 48)[0] == os.getpid()
+        if is_own and error is not None and error is not _earlier and _is_peer_lost(error):
+            struct.pack_into("I", _page, _at + 148, 1)
 
 
 def _is_of_this_process():
@@ -150,12 +155,15 @@ def _say(line):
 
 def heartbeat(step):
     """This process is alive, at this step. Once a step."""
+    global _earlier
     if _pending and _page is not None:
         _take_over()
     if _page is not None:
         step = min(max(int(step), 0), _LARGEST)
         beats = struct.unpack_from("Q", _page, _at)[0]
         struct.pack_into("QQQ", _page, _at, beats + 1, time.monotonic_ns(), step)
+        struct.pack_into("I", _page, _at + 148, 0)  # what failed before this step didn't end the program
+        _earlier = _printed()
 
 
 def checkpoint(step):

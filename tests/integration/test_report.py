@@ -1,5 +1,5 @@
 """The file of --report: whatever becomes of a job, it never is one of an older job."""
-import contextlib, json, os, signal, subprocess, sys, tempfile, unittest
+import contextlib, json, os, signal, struct, subprocess, sys, tempfile, unittest
 
 from harness import ACC, JobTest, is_root, main, read, until, write
 
@@ -234,6 +234,36 @@ except RuntimeError as error: raise SystemError("step 7") from error
         self.assertEqual(failure["rank"], 1, job.stderr)
         self.assertIn("ValueError: bad data", "".join(failure["last_lines"]))
         self.assertIn("SystemError: step 7", job.stderr)
+
+    def mark_after(self, program, end):
+        """The mark of a rank's page (docs/decisions/0052-who-failed-first.md) when this program has ended, with this code."""
+        with tempfile.TemporaryDirectory() as folder:
+            page = os.path.join(folder, "page")
+            with open(page, "wb") as file:
+                file.write(b"ACCBEAT1" + struct.pack("I", 1) + bytes(4096 - 12))
+            module = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../runtime/python")
+            lost = "lost = RuntimeError('[pair.cc:534] Connection closed by peer [10.0.0.2]:4711')\n"
+            env = dict(os.environ, PYTHONPATH=module, ACC_HEARTBEAT_PAGE=page + ":512", ACC_AGENT_SOCKET="")
+            ran = subprocess.run([sys.executable, "-c", "import acc_heartbeat, code, os, sys\n" + lost + program], env=env, capture_output=True, text=True,
+                                 timeout=60)
+            self.assertEqual(ran.returncode, end, ran.stderr)
+            with open(page, "rb") as file:
+                return struct.unpack_from("I", file.read(), 512 + 148)[0]
+
+    def test_acc_heartbeat_changed_sys_excepthook_which_libraries_compare(self):
+        self.assertEqual(self.mark_after("assert sys.excepthook is sys.__excepthook__", 0), 0)
+        self.assertEqual(self.mark_after("sys.excepthook = lambda *what: None\nraise lost", 1), 1)
+        self.assertEqual(self.mark_after("raise ValueError('step 7') from lost", 1), 1)
+        self.assertEqual(self.mark_after("try: raise ValueError('bad data')\nexcept ValueError: raise lost", 1), 0)
+
+    def test_a_lost_connection_that_a_program_outlived_was_taken_for_its_end(self):
+        shown = ("class Console(code.InteractiveConsole):\n  def write(self, data): pass\n"
+                 "console = Console({'lost': lost})\nconsole.push('raise lost')\nassert sys.last_value is lost\n")
+        self.assertEqual(self.mark_after(shown + "acc_heartbeat.heartbeat(1)\nsys.exit(3)", 3), 0)
+        self.assertEqual(self.mark_after("sys.excepthook(RuntimeError, lost, None)\nsys.exit(3)", 3), 0)
+        stored = "import struct\nstruct.pack_into('I', acc_heartbeat._page, acc_heartbeat._at + 148, 1)\n"
+        self.assertEqual(self.mark_after(stored + "acc_heartbeat.heartbeat(1)\nos._exit(3)", 3), 0)
+        self.assertEqual(self.mark_after("if os.fork() == 0: raise lost\nos.wait()\nsys.exit(3)", 3), 0)
 
     def test_why_a_worker_asked_not_to_be_restarted_was_nowhere_in_the_report(self):
         script = ("import os, socket, time\n"

@@ -1,4 +1,5 @@
 #include "common/unique_fd.hpp"
+#include "runtime/checkpoint/known_checkpoints.hpp"
 #include "tests/support/thread_groups.hpp"
 #include "tests/unit/runtime/checkpoint/tools.hpp"
 
@@ -10,6 +11,7 @@
 #include <acc/checkpoint.hpp>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <mutex>
 #include <set>
@@ -40,14 +42,41 @@ TEST_CASE("the newest is that of the highest number", "[runtime][checkpoint]") {
   CHECK(list_checkpoints(folder.path()) == std::vector<std::uint64_t>{10, 9, 2});
 }
 
+namespace {
+
+/// Counts how often manifests are opened.
+class ManifestReads {
+ public:
+  void watch(const fs::path& checkpoint) {
+    REQUIRE(::inotify_add_watch(opened_.get(), checkpoint.c_str(), IN_OPEN) >= 0);
+  }
+  [[nodiscard]] int since_last_time() {
+    int manifests = 0;
+    alignas(inotify_event) std::array<char, 65536> events{};
+    const auto length = ::read(opened_.get(), events.data(), events.size());
+    for (std::ptrdiff_t at = 0; at < length;) {
+      inotify_event event{};
+      const auto* const first = events.data() + at;
+      std::memcpy(&event, first, sizeof(event));
+      if (event.len > 0 && std::string_view{first + sizeof(event)} == "manifest.json") ++manifests;
+      at += static_cast<std::ptrdiff_t>(sizeof(event) + event.len);
+    }
+    return manifests;
+  }
+
+ private:
+  acc::UniqueFd opened_{::inotify_init1(IN_CLOEXEC | IN_NONBLOCK)};
+};
+
+}  // namespace
+
 TEST_CASE("each rank read the manifests of all checkpoints, for marks that rank 0 alone uses",
           "[runtime][checkpoint]") {
   const TemporaryFolder folder;
-  const acc::UniqueFd opened{::inotify_init1(IN_CLOEXEC | IN_NONBLOCK)};
+  ManifestReads reads;
   for (std::uint64_t number = 0; number < 8; ++number) {
     save_seed(folder.path(), 1, number, 1);
-    const auto checkpoint = folder / checkpoint_name(number);
-    REQUIRE(::inotify_add_watch(opened.get(), checkpoint.c_str(), IN_OPEN) >= 0);
+    reads.watch(folder / checkpoint_name(number));
   }
   std::atomic<int> right = 0;
   on_ranks(4, [&](ProcessGroup& group) {
@@ -55,18 +84,40 @@ TEST_CASE("each rank read the manifests of all checkpoints, for marks that rank 
     right += checkpoints.newest_number() == 7 ? 1 : 0;
   });
   CHECK(right == 4);
-  int manifests = 0;
-  alignas(inotify_event) std::array<char, 65536> events{};
-  const auto length = ::read(opened.get(), events.data(), events.size());
-  REQUIRE(length > 0);
-  for (std::size_t at = 0; at < static_cast<std::size_t>(length);) {
-    inotify_event event{};
-    std::memcpy(&event, events.data() + at, sizeof(event));
-    if (event.len > 0 && std::string_view{events.data() + at + sizeof(event)} == "manifest.json")
-      ++manifests;
-    at += sizeof(event) + event.len;
+  CHECK(reads.since_last_time() == 8);
+}
+
+TEST_CASE("each save in a folder without locks read all manifests whole", "[runtime][checkpoint]") {
+  const TemporaryFolder folder;
+  ManifestReads reads;
+  for (std::uint64_t number = 0; number < 3; ++number) {
+    save_seed(folder.path(), 1, number, 1);
+    reads.watch(folder / checkpoint_name(number));
   }
-  CHECK(manifests == 8);
+  auto now = std::chrono::system_clock::now();
+  checkpoint::KnownCheckpoints known{[&] { return now; }};
+  known.look(folder.path());
+  CHECK(reads.since_last_time() == 3);
+  // Just written: the next change may have the same time.
+  CHECK(known.foreign(folder.path()).empty());
+  CHECK(reads.since_last_time() == 3);
+  now += std::chrono::hours{1};
+  CHECK(known.foreign(folder.path()).empty());
+  CHECK(reads.since_last_time() == 3);
+  for (int save = 0; save < 3; ++save) CHECK(known.foreign(folder.path()).empty());
+  CHECK(reads.since_last_time() == 0);
+  // A touch costs one look.
+  const auto touched = folder / checkpoint_name(0) / "manifest.json";
+  fs::last_write_time(touched, fs::file_time_type::clock::now() - std::chrono::hours{1});
+  for (int save = 0; save < 3; ++save) CHECK(known.foreign(folder.path()).empty());
+  CHECK(reads.since_last_time() == 1);
+  // Another text of the same size and time.
+  const auto changed = folder / checkpoint_name(1) / "manifest.json";
+  const auto time = fs::last_write_time(changed);
+  flip(changed, 0, 1);
+  fs::last_write_time(changed, time);
+  for (int save = 0; save < 2; ++save)
+    CHECK(known.foreign(folder.path()) == std::vector<std::uint64_t>{1});
 }
 
 TEST_CASE("foreign names in the folder are no checkpoints", "[runtime][checkpoint]") {

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -383,4 +384,86 @@ TEST_CASE("those of one process share a folder, and its lock goes with the last 
   CHECK(names_in(folder.path()).empty());
   FolderLock lock;
   lock.take(folder / "never made");  // the save itself will tell
+}
+
+TEST_CASE("a save that was repeated after its folder couldn't be read replaced another run's",
+          "[runtime][checkpoint]") {
+  struct Scarce : FileOps {
+    rlimit before{};
+    bool is_scarce = true;
+    int lock(int fd) override {
+      if (is_scarce) {
+        const rlimit none{3, before.rlim_max};
+        ::setrlimit(RLIMIT_NOFILE, &none);  // what is open stays so
+      }
+      return FileOps::lock(fd);
+    }
+  };
+  const TemporaryFolder folder;
+  Scarce files;
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &files.before) == 0);
+  auto checkpoints = checkpointer_with(ProcessGroup::single(), quiet_options(folder.path()), files);
+  REQUIRE_FALSE(checkpoints.newest_number());
+  save_seed(folder.path(), 1, 1, 5);  // another run, which has ended
+  SmallRun run{0, 1, 1};
+  const auto said = [&] {
+    std::string text;
+    try {
+      checkpoints.save(1, run.state());
+    } catch (const Error& error) {
+      text = error.what();
+    }
+    ::setrlimit(RLIMIT_NOFILE, &files.before);
+    files.is_scarce = false;
+    return text;
+  };
+  CHECK_THAT(said(), Catch::Contains(std::generic_category().message(EMFILE)));
+  CHECK_THAT(said(), Catch::Contains("another run"));
+  CHECK(loaded_seed(folder.path(), 1) == 5);
+}
+
+TEST_CASE("a run whose .lock another one had signed meanwhile took it for its own all the time",
+          "[runtime][checkpoint]") {
+  const TemporaryFolder folder;
+  const auto path = folder / ".lock";
+  FolderLock lock;
+  CHECK(lock.take(folder.path()));
+  CHECK_FALSE(lock.take(folder.path()));
+  put_contents(path, "");  // by a version before this one, which has ended
+  CHECK(lock.take(folder.path()));
+  CHECK_FALSE(lock.take(folder.path()));
+  std::string other;
+  {
+    const TemporaryFolder elsewhere;
+    const Neighbour writes{elsewhere.path(), "nightly", "0"};
+    other = contents_of(elsewhere / ".lock");
+    put_contents(path, other);
+    std::string said;
+    try {
+      lock.take(folder.path());
+    } catch (const Error& error) {
+      said = error.what();
+    }
+    CHECK_THAT(said, Catch::Contains("'nightly'"));
+    lock.release();
+    CHECK(contents_of(path) == other);  // it isn't removed under its holder
+  }
+  CHECK(lock.take(folder.path()));
+}
+
+TEST_CASE("a lock that another thread had emptied and not yet released was another job's",
+          "[runtime][checkpoint]") {
+  struct Slow : FileOps {
+    std::chrono::steady_clock::time_point end =
+        std::chrono::steady_clock::now() + std::chrono::milliseconds{300};
+    int lock(int fd) override {
+      return std::chrono::steady_clock::now() < end ? EWOULDBLOCK : FileOps::lock(fd);
+    }
+  };
+  const TemporaryFolder folder;
+  put_contents(folder / ".lock", "");
+  Slow files;
+  FolderLock lock;
+  CHECK_NOTHROW(lock.take(
+      folder.path(), [](const std::string&) {}, files));
 }
