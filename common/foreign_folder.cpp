@@ -1,12 +1,15 @@
 #include "common/foreign_folder.hpp"
 
 #include "common/text.hpp"
+#include "common/unique_fd.hpp"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <deque>
 #include <filesystem>
@@ -46,12 +49,16 @@ std::optional<Unmapped> unmapped(const std::string& kind) {
   return found;
 }
 
-/// The owner, by number, of what belongs to nobody in this user namespace. Where the number is
-/// mapped (65536 ids of userns-remap) it may as well be the namespace's own nobody: none then.
-std::optional<uid_t> owner_outside() {
-  const auto any = unmapped("uid");
-  if (!any || any->is_mapped_too) return std::nullopt;
-  return any->number;
+/// Whether `folder`, of the uid that `any` has, belongs to nobody in this user namespace. Where the
+/// number is mapped, too (65536 ids of userns-remap), it may as well be the namespace's own nobody:
+/// the namespace's root may do this to folders of those that are mapped (CAP_FOWNER), and to no
+/// others.
+bool is_of_nobody(const Unmapped& any, const fs::path& folder) {
+  if (!any.is_mapped_too) return true;
+  if (::geteuid() != 0) return false;
+  const UniqueFd fd{
+      ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK | O_NOATIME)};
+  return !fd && errno == EPERM;
 }
 
 std::vector<gid_t> own_groups() {
@@ -71,7 +78,8 @@ class Judge {
     struct stat info {};
     if (::stat(folder.c_str(), &info) != 0) return {};
     const auto named = in_quotes(folder.native()) + ", above it, ";
-    if (!is_trusted(info.st_uid)) return named + "belongs to uid " + std::to_string(info.st_uid);
+    if (!is_trusted(info.st_uid, folder))
+      return named + "belongs to uid " + std::to_string(info.st_uid);
     const bool is_open =
         (info.st_mode & S_IWOTH) != 0 || ((info.st_mode & S_IWGRP) != 0 && !is_group_trusted(info));
     if (is_open && (info.st_mode & S_ISVTX) == 0)
@@ -89,8 +97,9 @@ class Judge {
   }
 
  private:
-  [[nodiscard]] bool is_trusted(uid_t uid) const {
-    return uid == 0 || uid == ::geteuid() || uid == owner_outside_;
+  [[nodiscard]] bool is_trusted(uid_t uid, const fs::path& folder) const {
+    if (uid == 0 || uid == ::geteuid()) return true;
+    return outside_ && uid == outside_->number && is_of_nobody(*outside_, folder);
   }
   [[nodiscard]] bool is_group_trusted(const struct stat& info) const {
     if (std::ranges::find(groups_, info.st_gid) != groups_.end()) return true;
@@ -98,7 +107,7 @@ class Judge {
            info.st_gid != kUsers;
   }
 
-  std::optional<uid_t> owner_outside_ = owner_outside();
+  std::optional<Unmapped> outside_ = unmapped("uid");
   std::vector<gid_t> groups_ = own_groups();
 };
 

@@ -252,13 +252,23 @@ int Daemon::run(const StartJobs& start_jobs) {
 // What one handler could not do, for want of memory or threads, ends that alone: jobs go on, and
 // where this is the first process of a container they would end with it.
 void Daemon::run_loop() {
+  const auto tell = [](const std::exception& failed) noexcept {
+    try {
+      log::error("daemon_handler_failed", {{"why", failed.what()}});
+    } catch (const std::exception&) {  // no memory for that either
+    }
+  };
   for (;;) {
     try {
-      signals_.start();  // where the handler couldn't wait for the next one
+      if (!is_stopping_) signals_.start();  // where the handler couldn't wait for the next one
+    } catch (const std::exception& error) {
+      tell(error);
+    }
+    try {
       io_.run();
       return;
     } catch (const std::exception& error) {
-      log::error("daemon_handler_failed", {{"why", error.what()}});
+      tell(error);
     }
   }
 }

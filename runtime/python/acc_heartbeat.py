@@ -10,7 +10,7 @@
 Without acc-launch all of it does nothing. It also lets the agent read this process's Python stacks: on a real-time
 signal faulthandler writes them to memory (docs/worker-socket.md).
 """
-import atexit, contextlib, faulthandler, fcntl, math, mmap, os, signal, socket, struct, sys, time
+import atexit, contextlib, faulthandler, fcntl, math, mmap, os, signal, socket, struct, sys, threading, time
 
 _page = _at = None
 _pending = False  # a child of the process that has the page: the rank itself if that one sends no heartbeats
@@ -162,8 +162,10 @@ def heartbeat(step):
         step = min(max(int(step), 0), _LARGEST)
         beats = struct.unpack_from("Q", _page, _at)[0]
         struct.pack_into("QQQ", _page, _at, beats + 1, time.monotonic_ns(), step)
-        struct.pack_into("I", _page, _at + 148, 0)  # what failed before this step didn't end the program
-        _earlier = _printed()
+        # What failed before this step didn't end the program; a failure that is being handled may, and at the end threads may go on.
+        if sys.exc_info()[0] is None and threading.current_thread() is threading.main_thread():
+            struct.pack_into("I", _page, _at + 148, 0)
+            _earlier = _printed()
 
 
 def checkpoint(step):

@@ -265,6 +265,12 @@ except RuntimeError as error: raise SystemError("step 7") from error
         self.assertEqual(self.mark_after(stored + "acc_heartbeat.heartbeat(1)\nos._exit(3)", 3), 0)
         self.assertEqual(self.mark_after("if os.fork() == 0: raise lost\nos.wait()\nsys.exit(3)", 3), 0)
 
+    def test_a_heartbeat_on_the_way_out_took_the_mark_of_a_lost_peer_away(self):
+        stored = "import struct\nstruct.pack_into('I', acc_heartbeat._page, acc_heartbeat._at + 148, 1)\n"
+        self.assertEqual(self.mark_after(stored + "try: raise ValueError\nfinally: acc_heartbeat.heartbeat(1)", 1), 1)
+        late = "import atexit, threading, time\ndef beat():\n  while True: acc_heartbeat.heartbeat(1); time.sleep(0.01)\n"
+        self.assertEqual(self.mark_after(late + "threading.Thread(target=beat, daemon=True).start()\natexit.register(time.sleep, 0.3)\nraise lost", 1), 1)
+
     def test_why_a_worker_asked_not_to_be_restarted_was_nowhere_in_the_report(self):
         script = ("import os, socket, time\n"
                   "if os.environ['RANK'] == '0': time.sleep(60)\n"

@@ -3,6 +3,7 @@
 // daemon_driver STATE LAUNCHER [JOB_FILES] [max_ended]. It ends at the end of its input; jobs live on.
 #include "agent/daemon/job_record.hpp"
 #include "agent/daemon/job_service.hpp"
+#include "common/duration.hpp"
 #include "common/log.hpp"
 
 #include <boost/asio/co_spawn.hpp>
@@ -14,8 +15,10 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <nlohmann/json.hpp>
 
+#include <poll.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <iostream>
 #include <istream>
@@ -108,8 +111,21 @@ static awaitable<void> answer(JobService& jobs, Json in) {
   say(out);
 }
 
-static awaitable<void> serve(boost::asio::io_context& io, JobService& jobs) {
+// As the daemon does: one that was killed may hold its lock for a moment, by a child before its
+// exec.
+static void try_again_for(Millis patience, char** argv) {
+  const auto now = std::chrono::duration_cast<Millis>(clock_now().time_since_epoch());
+  const char* until = std::getenv("ACC_DRIVER_UNTIL");
+  if (until == nullptr)
+    ::setenv("ACC_DRIVER_UNTIL", std::to_string((now + patience).count()).c_str(), 1);
+  if (until != nullptr && now.count() > std::strtoll(until, nullptr, 10)) return;
+  ::poll(nullptr, 0, 50);
+  ::execv("/proc/self/exe", argv);
+}
+
+static awaitable<void> serve(boost::asio::io_context& io, JobService& jobs, char** argv) {
   if (const auto started = co_await jobs.start(); started.has_error()) {
+    if (started.error().code == Errc::unavailable) try_again_for(Millis{5'000}, argv);
     say({{"failed", started.error().what}});
     std::exit(1);
   }
@@ -146,6 +162,6 @@ int main(int argc, char** argv) {
   const auto events = jobs.on_event([](const JobEvent& event) {
     say({{"event", event.kind}, {"number", event.number}, {"job", event.job}, {"text", event.text}});
   });
-  boost::asio::co_spawn(io, serve(io, jobs), boost::asio::detached);
+  boost::asio::co_spawn(io, serve(io, jobs, argv), boost::asio::detached);
   io.run();
 }

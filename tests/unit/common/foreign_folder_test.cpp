@@ -135,6 +135,9 @@ TEST_CASE("in a container that maps uid 65534 (userns-remap), its nobody was tru
   CHECK_FALSE(in_user_namespace(all, is_accepted));
   CHECK_FALSE(in_user_namespace("0 0 1\n60000 60000 5535", is_accepted));
   CHECK(in_user_namespace("0 0 65534", is_accepted));  // without it
+  // What belongs to nobody there has the same number, and is told apart.
+  place.give(70000, 0, 0755);
+  CHECK(in_user_namespace(all, is_accepted));
 }
 
 TEST_CASE("the message for an emptyDir (02777, of root) didn't say how to mend it", "[common]") {
