@@ -12,8 +12,10 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 #include <new>
 #include <utility>
+#include <vector>
 
 namespace acc::heartbeat {
 
@@ -227,6 +229,17 @@ Slot& Mapping::slot(std::uint32_t index) const {
   return *std::launder(reinterpret_cast<Slot*>(static_cast<char*>(memory_) + slot_offset(index)));
 }
 
+// Never unmapped: threads may beat until the very end.
+static void keep(Mapping page) {
+  struct Kept {
+    std::mutex mutex;
+    std::vector<Mapping> pages;
+  };
+  static auto* const kept = new Kept;
+  const std::lock_guard guard{kept->mutex};
+  kept->pages.push_back(std::move(page));
+}
+
 Slot* map_slot(std::string_view variable) {
   const auto colon = variable.rfind(':');
   if (colon == std::string_view::npos) return nullptr;
@@ -240,8 +253,8 @@ Slot* map_slot(std::string_view variable) {
   if (!is_slot) return nullptr;
   const auto index = static_cast<std::uint32_t>((*offset - sizeof(Header)) / sizeof(Slot));
   Slot& slot = page->slot(index);
-  new Mapping{std::move(*page)};  // never unmapped: threads may beat until the very end
-  if (!is_of_this_process(slot) && !is_of_rank_above(slot))  // NOLINT(clang-analyzer-*): no leak
+  keep(std::move(*page));
+  if (!is_of_this_process(slot) && !is_of_rank_above(slot))
     claim(slot, static_cast<std::uint32_t>(::getpid()));
   return &slot;
 }
