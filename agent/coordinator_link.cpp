@@ -113,7 +113,7 @@ void CoordinatorLink::round_ended(const std::vector<WorkerRecord>& workers) {
   evidence::NodeEvidence mine{.node = job_.node_name(), .ranks = {}, .tools = {}};
   mine.finished = finished_ranks(workers, clock_now());
   const bool is_completed = mine.finished.size() == workers.size();
-  stalled_.round_ended(is_completed);
+  stalled_.round_ended(is_completed && parts_.plan.hang.stall_restarts);
   if (!is_completed) return stacks_.round_ended();
   stacks_.round_completed(std::move(mine));
 }

@@ -28,10 +28,10 @@ void StalledNodes::round_started(NodeRank own, std::uint32_t nodes) {
   ++rounds_;
 }
 
-void StalledNodes::round_ended(bool is_completed) {
+void StalledNodes::round_ended(bool tells) {
   on_all_ = nullptr;
   ++rounds_;
-  if (is_completed && nodes_ > 1) tell(true);
+  if (tells && nodes_ > 1) tell(true);
 }
 
 void StalledNodes::stalled(std::function<void()> on_all) {

@@ -27,8 +27,8 @@ class StalledNodes {
   StalledNodes& operator=(const StalledNodes&) = delete;
 
   void round_started(NodeRank own, std::uint32_t nodes);
-  /// @param is_completed  all workers of this node have finished
-  void round_ended(bool is_completed);
+  /// @param tells  all workers of this node have finished, and others may ask for that
+  void round_ended(bool tells);
 
   /// The workers here do nothing. `on_all` once that is so on all nodes, unless go_on() or the end
   /// of the round comes first.
@@ -49,7 +49,7 @@ class StalledNodes {
   std::uint64_t turn_ = 0;    ///< of stalls: what was seen in an earlier one is stale
   /// A question is held: that of an earlier stall, too, which can't be taken back.
   bool is_asking_ = false;
-  bool is_told_ = false;    ///< the others know that this node does nothing
+  bool is_told_ = false;  ///< the others know that this node does nothing
   std::function<void()> on_all_;
   Alive alive_;
 };

@@ -1,7 +1,5 @@
 #include "common/foreign_file.hpp"
 
-#include "common/text.hpp"
-
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <sys/stat.h>
