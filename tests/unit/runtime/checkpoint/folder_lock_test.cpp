@@ -32,8 +32,8 @@ using acc::runtime::Error;
 
 namespace {
 
-/// As a version of the runtime before this one holds a folder.
-void lock_as_before(const fs::path& folder) {
+/// As a holder in this process leaves the file until it removes it.
+void leave_signature(const fs::path& folder) {
   std::string signature;
   {
     FolderLock lock;
@@ -41,6 +41,20 @@ void lock_as_before(const fs::path& folder) {
     signature = contents_of(folder / ".lock");
   }
   put_contents(folder / ".lock", signature);
+}
+
+/// Another thread has the lock for a moment.
+struct SlowRelease : FileOps {
+  std::chrono::steady_clock::time_point end =
+      std::chrono::steady_clock::now() + std::chrono::milliseconds{300};
+  int lock(int fd) override {
+    return std::chrono::steady_clock::now() < end ? EWOULDBLOCK : FileOps::lock(fd);
+  }
+};
+
+/// As a version of the runtime before this one holds a folder.
+void lock_as_before(const fs::path& folder) {
+  leave_signature(folder);
   const int fd = ::open((folder / ".lock").c_str(), O_RDWR | O_CLOEXEC);  // ends with the process
   if (fd < 0 || ::flock(fd, LOCK_EX | LOCK_NB) != 0) ::_exit(1);
 }
@@ -148,13 +162,7 @@ TEST_CASE("of the C library beside the C++ one, in one process, another job was 
           "[runtime][checkpoint]") {
   // Each of them has a list of its own of what it has locked, as two processes would.
   const TemporaryFolder folder;
-  std::string signature;
-  {
-    FolderLock lock;
-    lock.take(folder.path());
-    signature = contents_of(folder / ".lock");
-  }
-  put_contents(folder / ".lock", signature);
+  leave_signature(folder.path());
   const acc::UniqueFd other{::open((folder / ".lock").c_str(), O_RDWR | O_CLOEXEC)};
   struct flock whole {};
   whole.l_type = F_WRLCK;
@@ -170,22 +178,9 @@ TEST_CASE("of the C library beside the C++ one, in one process, another job was 
 
 TEST_CASE("a lock that another thread released slowly was another copy of the runtime's",
           "[runtime][checkpoint]") {
-  struct Slow : FileOps {
-    std::chrono::steady_clock::time_point end =
-        std::chrono::steady_clock::now() + std::chrono::milliseconds{300};
-    int lock(int fd) override {
-      return std::chrono::steady_clock::now() < end ? EWOULDBLOCK : FileOps::lock(fd);
-    }
-  };
   const TemporaryFolder folder;
-  std::string signature;
-  {
-    FolderLock lock;
-    lock.take(folder.path());
-    signature = contents_of(folder / ".lock");
-  }
-  put_contents(folder / ".lock", signature);
-  Slow files;
+  leave_signature(folder.path());
+  SlowRelease files;
   FolderLock lock;
   CHECK_NOTHROW(lock.take(
       folder.path(), [](const std::string&) {}, files));
@@ -453,16 +448,9 @@ TEST_CASE("a run whose .lock another one had signed meanwhile took it for its ow
 
 TEST_CASE("a lock that another thread had emptied and not yet released was another job's",
           "[runtime][checkpoint]") {
-  struct Slow : FileOps {
-    std::chrono::steady_clock::time_point end =
-        std::chrono::steady_clock::now() + std::chrono::milliseconds{300};
-    int lock(int fd) override {
-      return std::chrono::steady_clock::now() < end ? EWOULDBLOCK : FileOps::lock(fd);
-    }
-  };
   const TemporaryFolder folder;
   put_contents(folder / ".lock", "");
-  Slow files;
+  SlowRelease files;
   FolderLock lock;
   CHECK_NOTHROW(lock.take(
       folder.path(), [](const std::string&) {}, files));
