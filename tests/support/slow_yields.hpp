@@ -1,5 +1,6 @@
 #pragma once
 
+#include "runtime/shm/published.hpp"
 #include "tests/support/tally.hpp"
 
 #include <sys/syscall.h>
@@ -13,7 +14,8 @@
 namespace acc::testing {
 
 /// While it lives, each yield of this thread takes as long as one to a program that computes, which
-/// keeps the core for its slice; and is counted.
+/// keeps the core for its slice; and is counted. It lasts until the coarse clock has moved, too, as
+/// the waits read that one: it stands still for longer than a slice where ticks come late.
 class SlowYields {
  public:
   explicit SlowYields(Tally& count) { counter() = &count; }
@@ -33,6 +35,9 @@ extern "C" int sched_yield() noexcept {
   auto* const count = acc::testing::SlowYields::counter();
   if (count == nullptr) return static_cast<int>(::syscall(SYS_sched_yield));
   count->add();
-  std::this_thread::sleep_for(std::chrono::milliseconds{5});
+  const auto tick = acc::runtime::shm::coarse_clock_ns();
+  do {
+    std::this_thread::sleep_for(std::chrono::milliseconds{5});
+  } while (acc::runtime::shm::coarse_clock_ns() == tick);
   return 0;
 }
