@@ -40,7 +40,9 @@ std::uint16_t bind_any(std::uint16_t port) {
     sockaddr* const address =
         family == AF_INET6 ? reinterpret_cast<sockaddr*>(&six) : reinterpret_cast<sockaddr*>(&four);
     socklen_t length = family == AF_INET6 ? sizeof six : sizeof four;
-    if (::bind(fd.get(), address, length) != 0 || ::listen(fd.get(), 1) != 0) {
+    // Of a given port no probe listens: two sockets with SO_REUSEADDR may be bound at a time, and
+    // two probes of it don't meet.
+    if (::bind(fd.get(), address, length) != 0 || (port == 0 && ::listen(fd.get(), 1) != 0)) {
       if (family == AF_INET6 && port == 0) continue;
       if (family == AF_INET6 && errno == EADDRNOTAVAIL)
         continue;  // IPv6 is compiled in but disabled
@@ -69,15 +71,22 @@ struct AbstractName {
 
 std::string name_of_port(std::uint16_t port) { return "port/" + std::to_string(port); }
 
-std::optional<uid_t> user_of_name(std::string_view name) {
+/// A socket at the name's holder, unconnected if too many wait there already; invalid if nobody
+/// holds it.
+UniqueFd connect_to_name(std::string_view name) {
   const AbstractName at{name};
-  const UniqueFd fd{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+  UniqueFd fd{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+  if (::connect(fd.get(), at.get(), at.size) != 0 && errno != EAGAIN) fd.reset();
+  return fd;
+}
+
+std::optional<uid_t> user_of_name(std::string_view name) {
+  const auto fd = connect_to_name(name);
   ucred peer{};
   socklen_t length = sizeof peer;
-  if (::connect(fd.get(), at.get(), at.size) != 0 ||
-      ::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0)
+  if (!fd || ::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0)
     return std::nullopt;
-  return peer.uid;
+  return peer.uid != static_cast<uid_t>(-1) ? std::optional{peer.uid} : std::nullopt;
 }
 
 // Lines of /proc/net/tcp: number, local address:port in hex, remote, state (0A: listens), queues,
@@ -120,7 +129,7 @@ std::string foreign_port_holder(std::uint16_t port) {
 }
 
 bool port_is_free(std::uint16_t port) {
-  return port != 0 && bind_any(port) == port && static_cast<bool>(reserve_port(port));
+  return port != 0 && bind_any(port) == port && !connect_to_name(name_of_port(port));
 }
 
 std::uint16_t pick_free_port() { return bind_any(0); }

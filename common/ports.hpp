@@ -9,8 +9,8 @@
 namespace acc {
 
 /// True if a listener could be bound to the port on all interfaces now, and no other job on this
-/// host has reserved it. Probed by binding; a port in TIME_WAIT counts as free, as rank 0's store
-/// sets SO_REUSEADDR.
+/// host has reserved it. Probed by binding, so that any number of programs may ask at a time; a
+/// port in TIME_WAIT counts as free, as rank 0's store sets SO_REUSEADDR.
 [[nodiscard]] bool port_is_free(std::uint16_t port);
 
 /// A TCP port that was free just now; 0 if the system has none.

@@ -59,6 +59,9 @@ Check check_host_name(const MachineView& m, bool several) {
 
 Check check_port(const MachineView& m, const agent::JobPlan& plan) {
   const auto port = std::to_string(plan.master.port);
+  if (plan.master.port == 0) return {"port", Verdict::ok, "a free one is picked", ""};
+  if (!may_serve_master_port(plan))
+    return {"port", Verdict::ok, port + " is needed by the machine of rank 0 only", ""};
   if (!m.master_port_taken) return {"port", Verdict::ok, port + " is free", ""};
   return {"port", plan.master.port_is_given ? Verdict::failed : Verdict::note,
           port + " is taken by another program",

@@ -35,6 +35,11 @@ struct MachineView {
   std::string nccl_error;  ///< why not
 };
 
+/// Whether a worker of this machine may have to listen on the port that the job was given.
+[[nodiscard]] inline bool may_serve_master_port(const agent::JobPlan& plan) {
+  return plan.master.port != 0 && plan.first_rank == Rank{0};
+}
+
 /// Looks at this machine; nothing is started but `worker_program --probe`, which tells about NCCL.
 [[nodiscard]] MachineView look_at_machine(const agent::JobPlan& plan,
                                           const launcher::Environment& environment,

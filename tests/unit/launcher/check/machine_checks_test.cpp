@@ -124,6 +124,17 @@ TEST_CASE("a taken port that nobody asked for is no failure: another is picked",
   CHECK(find(judge(m, plan_of(2)), "port").verdict == Verdict::note);
 }
 
+TEST_CASE("a port that is taken where rank 0 does not run harms nobody", "[check]") {
+  auto m = good_machine();
+  m.master_port_taken = true;
+  auto plan = plan_of(2);
+  plan.master.port_is_given = true;
+  plan.first_rank = Rank{2};
+  const auto check = find(judge(m, plan), "port");
+  CHECK(check.verdict == Verdict::ok);
+  CHECK(check.found == "29500 is needed by the machine of rank 0 only");
+}
+
 TEST_CASE("a check is a line, its remedy another", "[check]") {
   CHECK(to_text({"cores", Verdict::ok, "2 for 2 workers", ""}) ==
         "ok       cores          2 for 2 workers\n");
