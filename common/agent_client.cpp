@@ -115,7 +115,7 @@ Result<AgentClient> AgentClient::connect(const std::string& address, Rank rank,
     return system_error(errno, attempted);
   if (!is_ours(fd.get()))
     return Error{Errc::not_permitted, attempted + ": another user listens there"};
-  AgentClient client{std::move(fd), patience};
+  AgentClient client{KeptFd{std::move(fd)}, patience};
   Request hello;
   hello.verb = Verb::hello;
   hello.rank = rank;
@@ -161,6 +161,8 @@ Result<void> AgentClient::await(short events, Instant deadline) {
 
 Result<void> AgentClient::say(const Request& request, WhenFull when_full) {
   if (!fd_) return Error{Errc::unavailable, "the line to the agent is closed"};
+  if (!fd_.is_ours())
+    return hang_up({Errc::unavailable, "this program has closed its line to the agent"});
   const std::string text = worker_socket::to_text(request);
   std::string_view rest = text;
   const Instant deadline = Clock::now() + patience_;

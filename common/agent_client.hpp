@@ -1,6 +1,6 @@
 #pragma once
 
-#include "common/unique_fd.hpp"
+#include "common/kept_fd.hpp"
 #include "common/worker_socket.hpp"
 
 #include <cstdint>
@@ -59,7 +59,7 @@ class AgentClient {
   Result<std::optional<Millis>> current(Round round, Millis timeout);
 
  private:
-  AgentClient(UniqueFd fd, Millis patience) : fd_{std::move(fd)}, patience_{patience} {}
+  AgentClient(KeptFd fd, Millis patience) : fd_{std::move(fd)}, patience_{patience} {}
 
   enum class WhenFull : std::uint8_t { wait, leave_out };
   Result<void> say(const worker_socket::Request& request, WhenFull when_full = WhenFull::wait);
@@ -68,7 +68,7 @@ class AgentClient {
   Result<void> await(short events, Instant deadline);
   Error hang_up(Error error);
 
-  UniqueFd fd_;
+  KeptFd fd_;
   Millis patience_;
   worker_socket::AnswerReader reader_;
 };

@@ -1,14 +1,15 @@
 #include "runtime/bootstrap/tcp_store_server.hpp"
 
+#include "common/kept_fd.hpp"
 #include "common/text.hpp"
 #include "runtime/bootstrap/member.hpp"
 #include "runtime/bootstrap/tcp_store_protocol.hpp"
 #include "runtime/net/sockets.hpp"
 #include "runtime/quiet_thread.hpp"
+#include "runtime/wake_event.hpp"
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <acc/error.hpp>
@@ -39,7 +40,7 @@ constexpr auto kExhaustedPause = 50ms;
 
 struct Client {
   enum class State : std::uint8_t { greeting, welcome, leaving };
-  UniqueFd fd;
+  KeptFd fd;
   State state = State::greeting;
   Clock::time_point until = Clock::now() + kGreetingTime;  ///< of `greeting` and `leaving`
   std::string in, out;
@@ -69,11 +70,10 @@ class TcpStoreServer::Loop {
  public:
   Loop(UniqueFd listener, std::string job, StoreClient self, int size)
       : listener_{std::move(listener)},
-        wake_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)},
         job_{std::move(job)},
         most_clients_{static_cast<std::size_t>(size) * 16 + 64} {
     if (!wake_)
-      throw Error{ErrorCode::system, "store server: " + system_error(errno, "eventfd").what};
+      throw Error{ErrorCode::system, "store server: " + system_error(errno, "socketpair").what};
     const int rank = self.rank;
     owners_[rank] = {std::move(self), 1};
     thread_ = quiet_thread([this] { run(); });
@@ -84,7 +84,7 @@ class TcpStoreServer::Loop {
       const std::lock_guard lock{mutex_};
       stopping_ = true;
     }
-    wake();
+    wake_.set();
     thread_.join();
   }
 
@@ -100,7 +100,7 @@ class TcpStoreServer::Loop {
       const std::lock_guard lock{mutex_};
       arrived_.push_back(std::move(ours));
     }
-    wake();
+    wake_.set();
     return theirs;
   }
 
@@ -111,19 +111,11 @@ class TcpStoreServer::Loop {
     int connections = 0;
   };
 
-  // A write fails only when the eventfd is full; then the thread is awake.
-  void wake() noexcept {
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const auto n = ::write(wake_.get(), &one, sizeof one);
-  }
-
   void run() {
     std::vector<pollfd> waits;
     while (take_own()) {
       const auto due = collect_waits(waits);
-      if (::poll(waits.data(), waits.size(), poll_time(due)) < 0 && errno != EINTR) return;
-      std::uint64_t rings = 0;
-      [[maybe_unused]] const auto n = ::read(wake_.get(), &rings, sizeof rings);
+      if (wake_.poll(waits, poll_time(due)) < 0 && errno != EINTR) return;
       auto wait = waits.begin() + 2;
       for (auto client = clients_.begin(); client != clients_.end(); ++wait) {
         const bool late = client->state != Client::State::welcome && Clock::now() >= client->until;
@@ -142,7 +134,7 @@ class TcpStoreServer::Loop {
     if (stopping_) return false;
     for (auto& fd : arrived_) {
       auto& client = clients_.emplace_back();
-      client.fd = std::move(fd);
+      client.fd = KeptFd{std::move(fd)};
       client.is_own = true;
       client.state = Client::State::welcome;
     }
@@ -152,9 +144,9 @@ class TcpStoreServer::Loop {
 
   Clock::time_point collect_waits(std::vector<pollfd>& waits) {
     auto due = Clock::time_point::max();
-    if (!reserve_) reserve_ = UniqueFd{::open("/dev/null", O_RDONLY | O_CLOEXEC)};
+    if (!reserve_) reserve_ = KeptFd{UniqueFd{::open("/dev/null", O_RDONLY | O_CLOEXEC)}};
     if (!reserve_) due = Clock::now() + kExhaustedPause;
-    waits.assign({{wake_.get(), POLLIN, 0}, {reserve_ ? listener_.get() : -1, POLLIN, 0}});
+    waits.assign({{}, {reserve_ ? listener_.get() : -1, POLLIN, 0}});
     for (auto& client : clients_) {
       waits.push_back(
           {client.fd.get(), static_cast<short>(client.has_output() ? POLLOUT : POLLIN), 0});
@@ -175,6 +167,7 @@ class TcpStoreServer::Loop {
     // Others may connect faster than connections are taken: clients are served in between.
     constexpr int kMostAtOnce = 64;
     ++turn_;
+    if (!listener_.is_ours()) return listener_.reset();  // the program has closed it
     for (int i = 0; i < kMostAtOnce; ++i) {
       auto fd = accept_from(listener_.get());
       if (!fd && fd.error().code == Errc::not_found) return;
@@ -189,7 +182,7 @@ class TcpStoreServer::Loop {
       if (is_full && !any_unheard()) continue;  // closes it
       keep_alive(fd->get());
       auto& client = clients_.emplace_back();
-      client.fd = *std::move(fd);
+      client.fd = KeptFd{*std::move(fd)};
       client.accepted_in = turn_;
       if (is_full)
         return;  // one beyond the limit: read those of this call before more are accepted
@@ -234,7 +227,7 @@ class TcpStoreServer::Loop {
     auto fd = accept_from(listener_.get());
     if (!fd) return;
     auto& client = clients_.emplace_back();
-    client.fd = *std::move(fd);
+    client.fd = KeptFd{*std::move(fd)};
     client.out = magic();
     client.say(pack({"refused", kExhausted, text}));
     client.leave();
@@ -242,6 +235,7 @@ class TcpStoreServer::Loop {
 
   /// @return is it still connected?
   bool serve(Client& client) {
+    if (!client.fd.is_ours()) return false;  // the program has closed it
     if (client.has_output()) return flush(client);
     char chunk[65536];
     const auto n = ::recv(client.fd.get(), chunk, sizeof chunk, MSG_DONTWAIT);
@@ -376,7 +370,8 @@ class TcpStoreServer::Loop {
     return true;
   }
 
-  UniqueFd listener_, wake_, reserve_;
+  KeptFd listener_, reserve_;
+  WakeEvent wake_;
   std::string job_;
   std::size_t most_clients_;
   std::uint64_t turn_ = 0;

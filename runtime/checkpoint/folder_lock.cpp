@@ -1,5 +1,6 @@
 #include "runtime/checkpoint/folder_lock.hpp"
 
+#include "common/kept_fd.hpp"
 #include "common/text.hpp"
 #include "common/worker_env.hpp"
 
@@ -160,7 +161,7 @@ std::map<Identity, std::weak_ptr<FolderLock::Held>>& registry() {
 
 struct FolderLock::Held {
   fs::path file;
-  UniqueFd fd;
+  KeptFd fd;
   bool is_exclusive = true;  ///< false: this file system has no locks
   bool is_shared = false;    ///< has it had two users in this process?
   std::optional<std::string> signature{};  ///< as it is in the file

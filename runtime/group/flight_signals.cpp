@@ -5,14 +5,13 @@
 
 #include <atomic>
 #include <cerrno>
-#include <cstdint>
 
 namespace acc::runtime::flight_signals {
 
 namespace {
 
 // What the handlers may touch.
-std::atomic<int> g_event{-1};
+std::atomic<const WakeEvent*> g_event{nullptr};  ///< none: no thread writes records
 std::atomic<pid_t> g_owner{0};  // a forked child has the handlers, but not the thread that writes
 std::atomic<int> g_signo{0};    ///< the last one received
 std::atomic<bool> g_to_end{false};
@@ -34,15 +33,14 @@ void call(const struct sigaction& action, int signo, siginfo_t* info, void* cont
 void on_signal(int signo, siginfo_t* info, void* context) {
   const int saved = errno;
   const bool ends = signo == SIGTERM && is_default(g_before_term);
-  const int event = g_owner.load() == ::getpid() ? g_event.load() : -1;
-  if (event >= 0) {
+  const WakeEvent* event = g_owner.load() == ::getpid() ? g_event.load() : nullptr;
+  if (event != nullptr) {
     g_signo.store(signo);
     if (ends) g_to_end.store(true);
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const auto written = ::write(event, &one, sizeof one);
+    event->set();
   }
   call(signo == SIGTERM ? g_before_term : g_before_usr2, signo, info, context);
-  if (ends && event < 0) end_as_asked();
+  if (ends && event == nullptr) end_as_asked();
   errno = saved;
 }
 
@@ -60,14 +58,14 @@ void handle(int signo, struct sigaction& before) {
 
 }  // namespace
 
-void install(int event) {
+void install(const WakeEvent& event) {
   g_owner.store(::getpid());
-  g_event.store(event);
+  g_event.store(&event);
   handle(SIGUSR2, g_before_usr2);
   handle(SIGTERM, g_before_term);
 }
 
-void detach() noexcept { g_event.store(-1); }
+void detach() noexcept { g_event.store(nullptr); }
 
 Asked take() noexcept { return {g_signo.exchange(0), g_to_end.exchange(false)}; }
 

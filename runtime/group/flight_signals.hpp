@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cstdint>
+#include "runtime/wake_event.hpp"
 
 namespace acc::runtime::flight_signals {
 
@@ -10,12 +10,12 @@ struct Asked {
   bool to_end = false;  ///< SIGTERM, which ends this process once the records are written
 };
 
-/// From now on SIGUSR2 and SIGTERM make `event` (an eventfd of this process) readable; -1: no
-/// thread writes records. Handlers installed earlier by the program are called as well. After
+/// From now on SIGUSR2 and SIGTERM set `event`, which stays valid until the next one is installed,
+/// also after detach(). Handlers installed earlier by the program are called as well. After
 /// SIGTERM the process ends as it would have otherwise, by end_as_asked().
 ///
 /// The handlers stay installed: a signal that was harmless must not become deadly again.
-void install(int event);
+void install(const WakeEvent& event);
 void detach() noexcept;
 
 [[nodiscard]] Asked take() noexcept;

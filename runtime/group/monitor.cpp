@@ -6,13 +6,13 @@
 #include "runtime/group/flight_signals.hpp"
 #include "runtime/group/group.hpp"
 #include "runtime/quiet_thread.hpp"
+#include "runtime/wake_event.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -147,7 +147,7 @@ class Monitor {
   void begin();
   std::thread end() noexcept;
   void answer(flight_signals::Asked asked, std::unique_lock<std::mutex>& lock);
-  void work(std::shared_ptr<UniqueFd> wake, Millis patience, std::uint64_t life);
+  void work(std::shared_ptr<WakeEvent> wake, Millis patience, std::uint64_t life);
   void look(Group& group, Warned& warned, Millis patience);
 
   const std::uint64_t made_in_ = fork_generation();
@@ -156,7 +156,7 @@ class Monitor {
   std::string folder_;
   int writing_ = 0;  ///< groups that are breaking
   std::condition_variable written_;
-  std::shared_ptr<UniqueFd> wake_;
+  std::shared_ptr<WakeEvent> wake_;
   std::thread thread_;
   std::uint64_t life_ = 0;  // counts the threads: one that was stopped sees another number
 };
@@ -182,10 +182,10 @@ void Monitor::begin() {
     throw runtime::Error{ErrorCode::invalid_argument, "ACC_WATCHDOG: " + patience.error().what};
   if (folder_.empty() && *patience == Millis{0}) return;
   if (!folder_.empty()) prepare(folder_);
-  wake_ = std::make_shared<UniqueFd>(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  wake_ = std::make_shared<WakeEvent>();
   if (!*wake_)
-    throw runtime::Error{ErrorCode::system, "eventfd: " + std::string{std::strerror(errno)}};
-  if (!folder_.empty()) flight_signals::install(wake_->get());
+    throw runtime::Error{ErrorCode::system, "socketpair: " + std::string{std::strerror(errno)}};
+  if (!folder_.empty()) flight_signals::install(*wake_);
   try {
     thread_ = quiet_thread(
         [this, wake = wake_, limit = *patience, life = life_] { work(wake, limit, life); });
@@ -197,28 +197,26 @@ void Monitor::begin() {
   ::pthread_setname_np(thread_.native_handle(), "acc-monitor");
 }
 
+// The event stays until the next begin(): a signal handler of another thread may be about to set
+// it.
 std::thread Monitor::end() noexcept {
   ++life_;
   if (wake_) {
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const auto written = ::write(wake_->get(), &one, sizeof one);
+    wake_->set();
     flight_signals::detach();
-    wake_.reset();
   }
   return std::move(thread_);
 }
 
-void Monitor::work(std::shared_ptr<UniqueFd> wake, Millis patience, std::uint64_t life) {
+void Monitor::work(std::shared_ptr<WakeEvent> wake, Millis patience, std::uint64_t life) {
   const bool watches = patience > Millis{0};
   const int pause =
       watches ? static_cast<int>(std::clamp<Millis::rep>(patience.count() / 4, 5, 1000)) : -1;
   std::unique_lock lock{mutex_};
   while (life == life_) {
     lock.unlock();
-    pollfd ready{wake->get(), POLLIN, 0};
-    ::poll(&ready, 1, pause);
-    std::uint64_t count = 0;
-    [[maybe_unused]] const auto n = ::read(wake->get(), &count, sizeof count);
+    pollfd ready{};
+    wake->poll({&ready, 1}, pause);
     lock.lock();
     if (life != life_) return;
     answer(flight_signals::take(), lock);

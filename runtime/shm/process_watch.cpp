@@ -1,14 +1,15 @@
 #include "runtime/shm/process_watch.hpp"
 
 #include "common/error.hpp"
+#include "common/kept_fd.hpp"
 #include "common/text.hpp"
 #include "common/unique_fd.hpp"
 #include "runtime/quiet_thread.hpp"
+#include "runtime/wake_event.hpp"
 
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -30,9 +31,9 @@ namespace {
 
 // Interval of look-ups without a pidfd (a kernel before 5.3, a system-call filter, no descriptor
 // left).
-constexpr int kLookEveryMs = 50;
+constexpr int kLookEveryMs = WakeEvent::kLookEveryMs;
 constexpr int kShortLookMs = 5;
-/// For the thread to end. It wakes at once, except if the program has closed the descriptor by
+/// For the thread to end. It wakes at once, except if the program has closed the descriptors by
 /// which it is woken.
 constexpr std::chrono::seconds kEndTime{1};
 
@@ -91,11 +92,9 @@ std::string how_it_ended(pid_t pid, int pidfd) {
   return describe(status);
 }
 
-UniqueFd make_bell() {
-  UniqueFd bell{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-  if (!bell)
-    throw Error{ErrorCode::system, "watch processes: " + system_error(errno, "eventfd").what};
-  return bell;
+bool is_alive(pid_t pid) noexcept {
+  const char state = process_state(pid);
+  return state != 0 && state != 'Z' && state != 'X';
 }
 
 }  // namespace
@@ -129,13 +128,16 @@ void await_end_of_leaver(pid_t pid) noexcept {
 
 class ProcessWatch::Loop {
  public:
-  Loop() : bell_{make_bell()} {}
+  Loop() {
+    if (!wake_)
+      throw Error{ErrorCode::system, "watch processes: " + system_error(errno, "socketpair").what};
+  }
 
   /// @return false: it doesn't end, as it can't be woken
   bool stop() noexcept {
     std::unique_lock lock{mutex_};
     stopping_ = true;
-    ring();
+    wake_.set();
     return changed_.wait_for(lock, kEndTime, [this] { return ended_; });
   }
   void run() {
@@ -149,8 +151,8 @@ class ProcessWatch::Loop {
     UniqueFd fd{static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))};
     const bool is_gone = !fd && errno == ESRCH;
     const std::lock_guard lock{mutex_};
-    watched_.push_back({++last_id_, pid, std::move(fd), std::move(ended), is_gone});
-    ring();
+    watched_.push_back({++last_id_, pid, KeptFd{std::move(fd)}, std::move(ended), is_gone});
+    wake_.set();
     return last_id_;
   }
 
@@ -164,26 +166,21 @@ class ProcessWatch::Loop {
   struct One {
     std::uint64_t id;
     pid_t pid;
-    UniqueFd fd;
+    KeptFd fd;
     Ended ended;
     bool is_gone;
   };
 
-  /// With the mutex held.
-  void ring() noexcept {
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const auto written = ::write(bell_.get(), &one, sizeof one);
-  }
-
   void serve() {
     for (;;) {
-      std::vector<pollfd> fds{{bell_.get(), POLLIN, 0}};
+      std::vector<pollfd> fds(1);
       std::vector<std::uint64_t> ids{0};
-      bool all_have_fds = static_cast<bool>(bell_);
+      bool all_have_fds = true;
       {
         const std::lock_guard lock{mutex_};
         if (stopping_) return;
-        for (const auto& one : watched_) {
+        for (auto& one : watched_) {
+          if (!one.fd.is_ours()) one.fd.reset();  // the program has closed it
           all_have_fds = all_have_fds && one.fd;
           if (!one.fd) continue;
           fds.push_back({one.fd.get(), POLLIN, 0});
@@ -191,35 +188,24 @@ class ProcessWatch::Loop {
         }
       }
       // A descriptor closed meanwhile does no harm: its entry is gone by then.
-      ::poll(fds.data(), fds.size(), all_have_fds ? -1 : kLookEveryMs);
-      if ((fds[0].revents & POLLIN) != 0) take_rings();
-      if ((fds[0].revents & POLLNVAL) != 0) give_up_bell();
-      for (std::size_t i = 1; i < fds.size(); ++i) {
-        if ((fds[i].revents & POLLNVAL) != 0)
-          give_up_fd(ids[i]);
-        else if (fds[i].revents != 0)
-          tell(ids[i]);
-      }
-      if (!all_have_fds) look();
+      wake_.poll(fds, all_have_fds ? -1 : kLookEveryMs);
+      for (std::size_t i = 1; i < fds.size(); ++i)
+        if (fds[i].revents != 0 && is_true(ids[i], fds[i])) tell(ids[i]);
+      if (!all_have_fds || wake_.is_lost()) look();
     }
   }
 
-  void take_rings() noexcept {
-    std::uint64_t rings = 0;
-    [[maybe_unused]] const auto read = ::read(bell_.get(), &rings, sizeof rings);
-  }
-
-  /// The program has closed the descriptor: the process is looked up from now on. (That of a
-  /// process that was just forgotten is closed, too, and has no entry any more.)
-  void give_up_fd(std::uint64_t id) noexcept {
+  /// Is it the end of the process that poll found? The program may have closed the descriptor, and
+  /// a file of its own may have the number now: the process is looked up from now on. (One that was
+  /// just forgotten has no entry any more.)
+  bool is_true(std::uint64_t id, const pollfd& found) noexcept {
     const std::lock_guard lock{mutex_};
-    for (auto& one : watched_)
-      if (one.id == id) (void)one.fd.release();
-  }
-
-  void give_up_bell() noexcept {
-    const std::lock_guard lock{mutex_};
-    (void)bell_.release();
+    for (auto& one : watched_) {
+      if (one.id != id) continue;
+      if ((found.revents & POLLNVAL) == 0 && one.fd.is_ours() && !is_alive(one.pid)) return true;
+      one.fd.forget();
+    }
+    return false;
   }
 
   void look() {
@@ -252,7 +238,7 @@ class ProcessWatch::Loop {
   }
 
   std::mutex mutex_;
-  UniqueFd bell_;  ///< none: the program has closed it
+  WakeEvent wake_;
   std::condition_variable changed_;
   std::list<One> watched_;
   std::uint64_t last_id_ = 0;

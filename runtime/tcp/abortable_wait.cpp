@@ -112,7 +112,8 @@ void AbortableWait::lose(ActiveCall& active, int rank, const std::string& how) {
 void AbortableWait::notify(const Notice& notice) noexcept {
   if (detector_) return detector_->notify(notice);
   // A leader that is gone is detected in other ways.
-  (void)::send(connection_.get(), &notice, sizeof notice, MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (connection_.is_ours())
+    (void)::send(connection_.get(), &notice, sizeof notice, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 void AbortableWait::on_break() noexcept { notify({}); }

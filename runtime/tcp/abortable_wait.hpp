@@ -50,7 +50,7 @@ class AbortableWait {
   NodeSegment& node_;
   const RankPlacement& placement_;
   std::atomic<bool> leader_gone_{false};  ///< the leader closed its end
-  UniqueFd connection_;
+  KeptFd connection_;
   std::unique_ptr<FailureDetector> detector_;
 };
 

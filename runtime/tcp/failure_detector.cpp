@@ -8,9 +8,9 @@
 #include "runtime/net/sockets.hpp"
 #include "runtime/quiet_thread.hpp"
 #include "runtime/tcp/status_text.hpp"
+#include "runtime/wake_event.hpp"
 
 #include <poll.h>
-#include <sys/eventfd.h>
 
 #include <cerrno>
 #include <condition_variable>
@@ -37,20 +37,8 @@ constexpr auto kLeaveTime = 200ms;
 /// For the other hosts to report which of their ranks are late.
 constexpr auto kAnswerTime = 400ms;
 
-UniqueFd make_event() {
-  UniqueFd event{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-  if (!event) throw Error{ErrorCode::system, system_error(errno, "eventfd").what};
-  return event;
-}
-
-void signal(const UniqueFd& event) noexcept {
-  const std::uint64_t one = 1;
-  // Fails only when the counter is full, which means already signalled.
-  [[maybe_unused]] const auto n = ::write(event.get(), &one, sizeof one);
-}
-
 struct Leader {
-  UniqueFd fd;
+  KeptFd fd;
   std::string in;
   bool left = false;
 };
@@ -74,13 +62,10 @@ class FailureDetector::Loop {
  public:
   Loop(NodeSegment& node, const RankPlacement& placement, std::vector<UniqueFd> leaders,
        std::vector<UniqueFd> connections)
-      : node_{node},
-        placement_{placement},
-        connections_{std::move(connections)},
-        wake_{make_event()},
-        broken_{make_event()},
-        leaders_(leaders.size()) {
-    for (std::size_t i = 0; i < leaders.size(); ++i) leaders_[i].fd = std::move(leaders[i]);
+      : node_{node}, placement_{placement}, leaders_(leaders.size()) {
+    if (!wake_ || !broken_) throw Error{ErrorCode::system, system_error(errno, "socketpair").what};
+    for (auto& connection : connections) connections_.emplace_back(std::move(connection));
+    for (std::size_t i = 0; i < leaders.size(); ++i) leaders_[i].fd = KeptFd{std::move(leaders[i])};
     thread_ = quiet_thread([this] { run(); });
   }
 
@@ -89,13 +74,13 @@ class FailureDetector::Loop {
       const std::lock_guard lock{mutex_};
       stop_ = true;
     }
-    signal(wake_);
+    wake_.set();
     thread_.join();
     send_cause();  // the thread may have been stopped at the same moment
     std::vector<int> fds;
     for (auto& leader : leaders_) {
       send(leader, pack({"left"}));
-      if (leader.fd) fds.push_back(leader.fd.get());
+      if (leader.fd.is_ours()) fds.push_back(leader.fd.get());
     }
     drain(fds, Clock::now() + kLeaveTime);
   }
@@ -108,7 +93,7 @@ class FailureDetector::Loop {
       const std::lock_guard lock{mutex_};
       if (notice.kind == Notice::Kind::late) own_question_ = notice;
     }
-    signal(wake_);
+    wake_.set();
   }
 
   void await_cause_sent() noexcept {
@@ -116,7 +101,7 @@ class FailureDetector::Loop {
     cause_sent_.wait_for(lock, kTellTime, [this] { return is_cause_sent_ || ended_; });
   }
 
-  [[nodiscard]] int broken_fd() const noexcept { return broken_.get(); }
+  [[nodiscard]] int broken_fd() const noexcept { return broken_.fd(); }
 
  private:
   void run() {
@@ -130,11 +115,11 @@ class FailureDetector::Loop {
     std::vector<pollfd> waits;
     while (!take_own_notices()) {
       send_cause();
-      waits.assign(1, {wake_.get(), POLLIN, 0});
+      waits.resize(1);
       for (const auto& connection : connections_) waits.push_back({connection.get(), POLLIN, 0});
       for (const auto& leader : leaders_) waits.push_back({leader.fd.get(), POLLIN, 0});
       const auto until = question_ ? question_->until : Clock::time_point::max();
-      if (::poll(waits.data(), waits.size(), poll_time(until)) < 0 && errno != EINTR) return;
+      if (wake_.poll(waits, poll_time(until)) < 0 && errno != EINTR) return;
       for (std::size_t i = 0; i < connections_.size(); ++i)
         if (waits[1 + i].revents != 0) read_notice(connections_[i]);
       for (std::size_t h = 0; h < leaders_.size(); ++h)
@@ -144,8 +129,6 @@ class FailureDetector::Loop {
   }
 
   bool take_own_notices() {
-    std::uint64_t count = 0;
-    [[maybe_unused]] const auto n = ::read(wake_.get(), &count, sizeof count);
     std::optional<Notice> question;
     {
       const std::lock_guard lock{mutex_};
@@ -156,7 +139,8 @@ class FailureDetector::Loop {
     return false;
   }
 
-  void read_notice(UniqueFd& connection) {
+  void read_notice(KeptFd& connection) {
+    if (!connection.is_ours()) return connection.reset();  // the program has closed it
     Notice notice;
     const auto n = ::recv(connection.get(), &notice, sizeof notice, MSG_DONTWAIT);
     if (n == static_cast<ssize_t>(sizeof notice)) {
@@ -169,7 +153,7 @@ class FailureDetector::Loop {
   // ---- the other hosts ----
 
   void send(Leader& leader, const std::string& frame) {
-    if (!leader.fd) return;
+    if (!leader.fd.is_ours()) return;
     const auto size = static_cast<std::uint32_t>(frame.size());
     std::string bytes(sizeof size, '\0');
     std::memcpy(bytes.data(), &size, sizeof size);
@@ -180,6 +164,7 @@ class FailureDetector::Loop {
 
   void read_leader(std::size_t host) {
     auto& leader = leaders_[host];
+    if (!leader.fd.is_ours()) return lose(host, "this program has closed the connection");
     char chunk[16 * 1024];
     const auto n = ::recv(leader.fd.get(), chunk, sizeof chunk, MSG_DONTWAIT);
     if (n > 0) {
@@ -238,10 +223,10 @@ class FailureDetector::Loop {
   void send_cause() {
     if (is_cause_sent_ || node_.is_healthy())
       return;  // only this thread and the destructor write is_cause_sent_
-    signal(broken_);
+    broken_.set();
     const Notice notice;
     for (const auto& connection : connections_) {
-      if (connection)
+      if (connection.is_ours())
         (void)send_all(connection.get(), std::as_bytes(std::span{&notice, 1}), Clock::now() + 50ms);
     }
     const Error unknown{ErrorCode::peer_lost,
@@ -307,8 +292,8 @@ class FailureDetector::Loop {
 
   NodeSegment& node_;
   const RankPlacement& placement_;
-  std::vector<UniqueFd> connections_;
-  UniqueFd wake_, broken_;
+  std::vector<KeptFd> connections_;
+  WakeEvent wake_, broken_;
   std::vector<Leader> leaders_;
   std::optional<Question> question_;
   std::mutex mutex_;

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "common/unique_fd.hpp"
+#include "common/kept_fd.hpp"
 #include "runtime/tcp/node_segment.hpp"
 
 #include <memory>

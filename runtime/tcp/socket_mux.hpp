@@ -16,7 +16,7 @@ class SocketMux {
   /// @param sockets  by host; the own one is empty.
   SocketMux(AbortableWait& abortable, const RankPlacement& placement, std::vector<UniqueFd> sockets)
       : abortable_{abortable}, placement_{placement}, ends_(sockets.size()) {
-    for (std::size_t h = 0; h < sockets.size(); ++h) ends_[h].fd = std::move(sockets[h]);
+    for (std::size_t h = 0; h < sockets.size(); ++h) ends_[h].fd = KeptFd{std::move(sockets[h])};
   }
 
   void send(std::size_t host, const std::byte* at, std::size_t bytes) {
@@ -42,7 +42,7 @@ class SocketMux {
     std::size_t bytes;
   };
   struct End {
-    UniqueFd fd;
+    KeptFd fd;
     std::deque<Piece> out, in;
   };
 

@@ -1,11 +1,15 @@
 #include "runtime/shm/waiting.hpp"
 
+#include "common/unique_fd.hpp"
 #include "runtime/shm/process_watch.hpp"
+#include "runtime/wake_event.hpp"
 
 #include <catch2/catch.hpp>
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,7 +19,9 @@
 #include <future>
 #include <memory>
 #include <thread>
+#include <vector>
 
+using namespace acc;
 using namespace acc::runtime::shm;
 using namespace std::chrono_literals;
 
@@ -104,16 +110,34 @@ TEST_CASE("a process that is gone already is told, one that is forgotten isn't",
 
 namespace {
 
-/// Closes the descriptors that `make` opens, as a program does that closes all it doesn't know.
+/// The descriptors that `make` opens.
 template <class Make>
-auto without_descriptors(Make make) {
+std::vector<int> descriptors_of(Make make) {
   const auto is_open = [](int fd) { return ::fcntl(fd, F_GETFD) >= 0; };
   constexpr int kMost = 200;
   std::array<bool, kMost> before{};
   for (int fd = 0; fd < kMost; ++fd) before.at(static_cast<std::size_t>(fd)) = is_open(fd);
-  auto made = make();
+  make();
+  std::vector<int> opened;
   for (int fd = 0; fd < kMost; ++fd)
-    if (!before.at(static_cast<std::size_t>(fd)) && is_open(fd)) ::close(fd);
+    if (!before.at(static_cast<std::size_t>(fd)) && is_open(fd)) opened.push_back(fd);
+  return opened;
+}
+
+/// Closes the descriptors that `make` opens, as a program does that closes all it doesn't know.
+template <class Make>
+void without_descriptors(Make make) {
+  for (const int fd : descriptors_of(make)) ::close(fd);
+}
+
+/// A child of this process that waits to be killed.
+pid_t make_sleeper() {
+  const pid_t made = ::fork();
+  if (made == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a failure of this test leaves none behind
+    ::pause();
+    ::_exit(0);
+  }
   return made;
 }
 
@@ -124,10 +148,10 @@ TEST_CASE("a program that had closed all descriptors hung at its end", "[runtime
   if (pid == 0) {
     ::alarm(20);
     {
-      const auto watch = without_descriptors([] {
-        auto made = std::make_unique<ProcessWatch>();
+      std::unique_ptr<ProcessWatch> watch;
+      without_descriptors([&] {
+        watch = std::make_unique<ProcessWatch>();
         std::this_thread::sleep_for(100ms);  // its thread polls by then; if not, nothing is tested
-        return made;
       });
     }
     ::_exit(0);
@@ -143,22 +167,12 @@ TEST_CASE("a process whose descriptor the program closed is neither lost nor unw
   if (pid == 0) {
     ::alarm(20);
     std::atomic<int> ended{0};
-    const auto sleeper = [] {
-      const pid_t made = ::fork();
-      if (made == 0) {
-        ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a failure of this test leaves none behind
-        ::pause();
-        ::_exit(0);
-      }
-      return made;
-    };
-    const auto first = sleeper();
-    const auto second = sleeper();
+    const auto first = make_sleeper();
+    const auto second = make_sleeper();
     ProcessWatch watch;
     without_descriptors([&] {
       watch.watch(first, [&](const std::string&) { ++ended; });
       watch.watch(second, [&](const std::string&) { ++ended; });
-      return 0;
     });
     ::kill(first, SIGKILL);
     ::waitpid(first, nullptr, 0);
@@ -173,4 +187,72 @@ TEST_CASE("a process whose descriptor the program closed is neither lost nor unw
   int status = -1;
   ::waitpid(pid, &status, 0);
   CHECK(status == 0);
+}
+
+TEST_CASE("files that a program opened in place of the runtime's got eight bytes and were closed",
+          "[runtime][shm]") {
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::alarm(20);
+    std::atomic<int> ended{0};
+    const auto count = [&](const std::string&) { ++ended; };
+    const auto first = make_sleeper();
+    const auto second = make_sleeper();
+    std::vector<int> files;
+    {
+      std::unique_ptr<ProcessWatch> watch;
+      files = descriptors_of([&] {
+        watch = std::make_unique<ProcessWatch>();
+        watch->watch(first, count);
+      });
+      for (const int fd : files) {
+        const UniqueFd users{::memfd_create("users", 0)};
+        ::dup2(users.get(), fd);  // a file is always readable: no death of the first
+      }
+      watch->watch(second, count);
+      ::kill(second, SIGKILL);
+      ::waitpid(second, nullptr, 0);
+      while (ended < 1) std::this_thread::yield();
+    }
+    int wrong = ended != 1 ? 1 : 0;
+    for (const int fd : files) {
+      struct stat facts {};
+      if (::fstat(fd, &facts) != 0) wrong |= 2;
+      if (facts.st_size != 0) wrong |= 4;
+    }
+    ::_exit(files.empty() ? 8 : wrong);
+  }
+  int status = -1;
+  ::waitpid(pid, &status, 0);
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+}
+
+TEST_CASE("an event wakes its thread once for any number of settings", "[runtime][shm]") {
+  runtime::WakeEvent event;
+  REQUIRE(event);
+  for (int i = 0; i < 100'000; ++i) event.set();  // more than its socket holds
+  pollfd wait{};
+  CHECK(event.poll({&wait, 1}, -1) == 1);
+  CHECK(event.poll({&wait, 1}, 0) == 0);
+  std::jthread setter{[&] { event.set(); }};
+  CHECK(event.poll({&wait, 1}, -1) == 1);
+  CHECK_FALSE(event.is_lost());
+}
+
+TEST_CASE("an event whose descriptors the program closes wakes its thread, which looks around then",
+          "[runtime][shm]") {
+  std::unique_ptr<runtime::WakeEvent> event;
+  const auto fds = descriptors_of([&] { event = std::make_unique<runtime::WakeEvent>(); });
+  REQUIRE(fds.size() == 2);
+  pollfd wait{};
+  std::jthread closer{[&] {
+    for (const int fd : fds) ::close(fd);
+  }};
+  event->poll({&wait, 1}, -1);  // returns
+  closer.join();
+  event->set();
+  event->poll({&wait, 1}, -1);  // after a while
+  CHECK(event->is_lost());
+  CHECK(event->fd() == -1);
 }
