@@ -71,22 +71,27 @@ struct AbstractName {
 
 std::string name_of_port(std::uint16_t port) { return "port/" + std::to_string(port); }
 
-/// A socket at the name's holder, unconnected if too many wait there already; invalid if nobody
-/// holds it.
-UniqueFd connect_to_name(std::string_view name) {
+UniqueFd unix_socket() {
+  return UniqueFd{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+}
+
+/// A name that is only being looked at is bound, too, but nobody listens there.
+bool is_reserved(std::string_view name) {
   const AbstractName at{name};
-  UniqueFd fd{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
-  if (::connect(fd.get(), at.get(), at.size) != 0 && errno != EAGAIN) fd.reset();
-  return fd;
+  const auto probe = unix_socket(), caller = unix_socket();
+  if (::bind(probe.get(), at.get(), at.size) == 0) return false;
+  return ::connect(caller.get(), at.get(), at.size) == 0 || errno == EAGAIN;  // full: never served
 }
 
 std::optional<uid_t> user_of_name(std::string_view name) {
-  const auto fd = connect_to_name(name);
+  const AbstractName at{name};
+  const auto fd = unix_socket();
   ucred peer{};
   socklen_t length = sizeof peer;
-  if (!fd || ::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0)
+  if (::connect(fd.get(), at.get(), at.size) != 0 ||
+      ::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0)
     return std::nullopt;
-  return peer.uid != static_cast<uid_t>(-1) ? std::optional{peer.uid} : std::nullopt;
+  return peer.uid;
 }
 
 // Lines of /proc/net/tcp: number, local address:port in hex, remote, state (0A: listens), queues,
@@ -129,7 +134,7 @@ std::string foreign_port_holder(std::uint16_t port) {
 }
 
 bool port_is_free(std::uint16_t port) {
-  return port != 0 && bind_any(port) == port && !connect_to_name(name_of_port(port));
+  return port != 0 && bind_any(port) == port && !is_reserved(name_of_port(port));
 }
 
 std::uint16_t pick_free_port() { return bind_any(0); }

@@ -148,7 +148,7 @@ class Surroundings(JobTest):
     def test_a_port_that_another_user_had_reserved_was_somebodys(self):
         if not is_root():
             self.skipTest("needs root")
-        take = ("import socket, sys, os; os.setuid(65534); s = socket.socket(%s); s.bind(%s); s.listen(1); "
+        take = ("import socket, sys, os; os.setuid(65534); s = socket.socket(%s); s.bind(%s); s.listen(64); "
                 "print(s.getsockname()[1] if s.family == socket.AF_INET else '', flush=True); sys.stdin.read()")
         free = free_port()
         name = f"'\\0acc-launch/port/{free}'"
