@@ -183,7 +183,7 @@ class Job:
         try:
             self.process.wait(deadline * PATIENCE)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"acc-launch still runs after {deadline * PATIENCE:g} s; stderr:\n{self.stderr}") from None
+            raise AssertionError(f"acc-launch still runs after {deadline * PATIENCE:g} s; stderr:\n{self.stderr}\nits processes:\n{self.waits()}") from None
         self.seconds = time.monotonic() - self.started
         return self.process.returncode
 
@@ -212,6 +212,15 @@ class Job:
 
     def all_alive(self):
         return processes_with(self.token)
+
+    def waits(self):
+        """Each process of the job: its state, where it waits in the kernel, what it has computed, its command line."""
+        pids, rows = sorted({self.pid, *self.all_alive()}), []
+        for pid in pids:
+            with contextlib.suppress(OSError):
+                command = read(f"/proc/{pid}/cmdline").replace("\0", " ")
+                rows.append(f"  {pid} {state_of(pid)} in {read(f'/proc/{pid}/wchan')}, {processor_ticks(pid) / 100:g} s: {command[:300]}")
+        return "\n".join(rows)
 
     def close(self):
         if self.process.poll() is None:

@@ -9,7 +9,7 @@ Names carry our pid: what a killed test left behind is removed by the next one. 
 """
 import contextlib, os, re, shutil, signal, subprocess, sys, tempfile, time, unittest
 
-from harness import PATIENCE
+from harness import PATIENCE, until
 
 NETNS = "/run/netns"
 RELAY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "slow_link.py")
@@ -106,6 +106,10 @@ class Hosts:
         for i, name in enumerate(self.names):
             check("ip", "-n", self.namespace(name), "-batch", "-", text=f"link set lo up\nlink set eth0 up\n"
                   f"addr add 10.77.0.{i + 1}/24 dev eth0\naddr add fd77::{i + 1}/64 dev eth0 nodad\n")
+        # The kernel opens a link some time after both ends are up: for seconds, where other tests make theirs, it drops what is sent.
+        for namespace in every:
+            until(lambda: all("state UP" in link for link in check("ip", "-n", namespace, "-o", "link", "show", "type", "veth").splitlines()),
+                  f"open links in {namespace}")
 
     # ---- who is where ----
     def namespace(self, host):
