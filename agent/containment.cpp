@@ -23,6 +23,7 @@
 #include <charconv>
 #include <csignal>
 #include <cstdio>
+#include <tuple>
 #include <unordered_set>
 #include <utility>
 
@@ -68,9 +69,25 @@ void await_empty(const std::string& path) {
   }
 }
 
-bool owner_is_dead(const std::string& path) {
-  const UniqueFd fd{::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
-  return fd && lock_folder(fd.get());
+bool is_linked(const std::string& path, int fd) {
+  struct stat there {
+  }, ours{};
+  return ::stat(path.c_str(), &there) == 0 && ::fstat(fd, &ours) == 0 &&
+         there.st_ino == ours.st_ino && there.st_dev == ours.st_dev;
+}
+
+/// A new cgroup below `base`, which ends with a slash, and the lock on it; empty: there can be
+/// none. Whoever sweeps may come between mkdir and lock, and takes it for one of the dead.
+std::pair<std::string, UniqueFd> make_cgroup(const std::string& base) {
+  constexpr int kTries = 100;
+  for (int i = 0; i < kTries; ++i) {
+    std::string path = base + cgroup_name();
+    if (::mkdir(path.c_str(), kLockedFolder) != 0) break;
+    auto folder = open_and_lock(path);
+    if (folder && is_linked(path, folder.get())) return {std::move(path), std::move(folder)};
+    ::rmdir(path.c_str());
+  }
+  return {};  // without the lock others would think us dead
 }
 
 std::vector<std::string> job_cgroups(const std::string& base) {
@@ -104,7 +121,10 @@ void sweep_dead_cgroups() {
   const std::string base = own_cgroup();
   if (base.empty()) return;
   for (const auto& path : job_cgroups(base)) {
-    if (!owner_is_dead(path)) continue;
+    // Held until it is removed: an agent that has made it a moment ago and comes to lock it finds
+    // it taken, and makes another.
+    const auto folder = open_and_lock(path);
+    if (!folder) continue;  // its owner lives
     write_small_file(path + "/cgroup.kill", "1");
     ::rmdir(path.c_str());  // fails while its members are dying: the next one to come by removes it
   }
@@ -113,14 +133,7 @@ void sweep_dead_cgroups() {
 Containment::Containment() {
   const std::string base = own_cgroup();
   if (base.empty() || ::access(base.c_str(), W_OK) != 0) return;
-  make_cgroup(base + '/' + cgroup_name());
-}
-
-void Containment::make_cgroup(std::string path) {
-  if (::mkdir(path.c_str(), kLockedFolder) != 0) return;
-  path_ = std::move(path);
-  cgroup_ = open_and_lock(path_);
-  if (!cgroup_) give_up_cgroup();  // without the lock others would think us dead
+  std::tie(path_, cgroup_) = make_cgroup(base + '/');
 }
 
 void Containment::prepare_round() {
@@ -128,7 +141,7 @@ void Containment::prepare_round() {
   was_killed_ = false;
   const std::string base = path_.substr(0, path_.rfind('/') + 1);
   give_up_cgroup();
-  if (!base.empty()) make_cgroup(base + cgroup_name());
+  if (!base.empty()) std::tie(path_, cgroup_) = make_cgroup(base);
 }
 
 Containment::~Containment() {
@@ -148,10 +161,7 @@ void Containment::reserve(pid_t pid) {
   drop_reserve();
   remove_dropped();
   if (path_.empty()) return;
-  std::string path = path_.substr(0, path_.rfind('/') + 1) + cgroup_name();
-  if (::mkdir(path.c_str(), kLockedFolder) != 0) return;
-  reserve_ = open_and_lock(path);
-  reserve_path_ = std::move(path);
+  std::tie(reserve_path_, reserve_) = make_cgroup(path_.substr(0, path_.rfind('/') + 1));
   if (!reserve_ || !write_small_file(reserve_path_ + "/cgroup.procs", std::to_string(pid)))
     drop_reserve();
 }

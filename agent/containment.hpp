@@ -71,7 +71,6 @@ class Containment {
   [[nodiscard]] std::vector<LeftOver> left_over(std::size_t named) const;
 
  private:
-  void make_cgroup(std::string path);
   void remove_dropped();
 
   std::string path_;

@@ -10,10 +10,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <string>
+#include <thread>
 
 using namespace acc;
 using namespace acc::agent;
@@ -189,6 +191,42 @@ TEST_CASE("the cgroup of an agent that died is swept by the next one", "[agent][
   CHECK(std::filesystem::exists(foreign));
   CHECK(std::filesystem::exists(living.cgroup_path()));
   std::filesystem::remove(foreign);
+}
+
+TEST_CASE("launches that began at the same moment killed each other's workers",
+          "[agent][containment]") {
+  if (Containment{}.cgroup_fd() < 0) {
+    WARN("no cgroup here: skipped");
+    return;
+  }
+  std::atomic<bool> stop{false};
+  std::atomic<int> sweeps{0};
+  const auto sweep = [&] {
+    while (!stop) {
+      sweep_dead_cgroups();
+      ++sweeps;
+    }
+  };
+  std::jthread first{sweep}, second{sweep};
+  int killed = 0, without = 0;
+  for (int launch = 0; launch < 200; ++launch) {
+    const Containment containment;
+    if (containment.cgroup_fd() < 0) ++without;
+    const pid_t worker = ::fork();
+    if (worker == 0) {
+      ::pause();
+      ::_exit(0);
+    }
+    containment.adopt(worker);
+    // The sweeps that may have begun before, and a whole one.
+    for (const int before = sweeps; sweeps < before + 3;) std::this_thread::yield();
+    if (look_at_child(worker) != ChildState::alive) ++killed;
+    ::kill(worker, SIGKILL);
+    ::waitpid(worker, nullptr, 0);
+  }
+  stop = true;
+  CHECK(killed == 0);
+  CHECK(without == 0);
 }
 
 TEST_CASE("another user's lock kept a job from its cgroup, or a dead one from being swept",
