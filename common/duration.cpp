@@ -1,5 +1,6 @@
 #include "common/duration.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -32,7 +33,8 @@ Result<Millis> parse_duration(std::string_view text) {
     if (unit.name != end) continue;
     const double millis = number * unit.millis;
     if (!std::isfinite(millis) || millis > kLongest) return bad();
-    return Millis{std::llround(millis)};
+    // 0 means 'none' or 'no limit' in many places: what is more isn't rounded to it.
+    return Millis{millis > 0 ? std::max(1LL, std::llround(millis)) : 0};
   }
   return bad();
 }

@@ -165,6 +165,23 @@ void Checkpointer::Impl::fill(const CheckpointState& state, Restored& restored) 
   checkpoint::fill(group_, state, restored);
 }
 
+bool Checkpointer::Impl::unless_removed(const Restored& restored, int reloads,
+                                        const std::function<void()>& read) {
+  try {
+    read();
+    return true;
+  } catch (const Error& error) {
+    const bool may_be = error.code() == ErrorCode::system || error.code() == ErrorCode::corrupt;
+    if (!may_be || !checkpoint::was_removed(group_, restored)) throw;
+    if (reloads < checkpoint::kMostReloads) return false;
+    throw Error{ErrorCode::system,
+                in_quotes(restored.checkpoint.path().native()) +
+                    " was removed while it was read, as were those before it: the run that saves "
+                    "here keeps too few checkpoints for a reader (total_limit, keep_last)",
+                error.ranks(), "checkpoint"};
+  }
+}
+
 std::optional<std::uint64_t> Checkpointer::Impl::newest_number() {
   wait();
   tell_names_above_all_numbers();
@@ -206,9 +223,11 @@ void Checkpointer::save_as(const fs::path& path, const CheckpointState& state) {
 void Checkpointer::wait() { impl_->wait(); }
 
 std::optional<Restored> Checkpointer::load(const CheckpointState& state) {
-  auto restored = impl_->open();
-  if (restored) impl_->fill(state, *restored);
-  return restored;
+  for (int reloads = 0;; ++reloads) {
+    auto restored = impl_->open();
+    if (!restored || impl_->unless_removed(*restored, reloads, [&] { fill(state, *restored); }))
+      return restored;
+  }
 }
 Restored Checkpointer::load(std::uint64_t number, const CheckpointState& state) {
   return load_from(impl_->options().folder / checkpoint_name(number), state);
@@ -223,6 +242,10 @@ std::optional<Restored> Checkpointer::open() { return impl_->open(); }
 Restored Checkpointer::open_from(const fs::path& path) { return impl_->open_from(path); }
 void Checkpointer::fill(const CheckpointState& state, Restored& restored) {
   impl_->fill(state, restored);
+}
+bool Checkpointer::unless_removed(const Restored& restored, int reloads,
+                                  const std::function<void()>& read) {
+  return impl_->unless_removed(restored, reloads, read);
 }
 std::optional<std::uint64_t> Checkpointer::newest_number() { return impl_->newest_number(); }
 

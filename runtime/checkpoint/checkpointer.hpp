@@ -26,6 +26,7 @@ class Checkpointer::Impl {
   std::optional<Restored> open();
   Restored open_from(const std::filesystem::path& path);
   void fill(const CheckpointState& state, Restored& restored);
+  bool unless_removed(const Restored& restored, int reloads, const std::function<void()>& read);
   [[nodiscard]] std::optional<std::uint64_t> newest_number();
 
   [[nodiscard]] checkpoint::SavePlan plan_for(std::filesystem::path target) const;

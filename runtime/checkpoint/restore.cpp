@@ -11,6 +11,7 @@
 #include <acc/error.hpp>
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <numeric>
 #include <set>
 #include <string_view>
@@ -42,6 +43,9 @@ Verdict examine(const fs::path& path, int rank, int ranks, int threads) {
   }
   return verdict;
 }
+
+/// For a writer that is quicker than this reader, again and again.
+constexpr std::size_t kMostLookedAt = 10'000;
 
 /// Is it complete and equal on every rank? @return why not, damage before mere unreadability;
 /// nothing: it is.
@@ -153,7 +157,12 @@ std::vector<std::uint64_t> candidates(ProcessGroup& group, const fs::path& folde
 std::optional<Restored> open_newest(ProcessGroup& group, const fs::path& folder, int threads,
                                     std::set<std::uint64_t>& bad, const Tell& tell) {
   std::vector<std::string> skipped;
-  for (const auto number : candidates(group, folder)) {
+  std::set<std::uint64_t> looked_at;
+  // Again and again until nothing is new: a run that writes here may have removed what was listed,
+  // and has saved newer ones then.
+  auto numbers = candidates(group, folder);
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    const auto number = numbers[i];
     const auto path = folder / checkpoint_name(number);
     auto verdict = examine(path, group.rank(), group.size(), threads);
     std::error_code unknown;
@@ -170,6 +179,11 @@ std::optional<Restored> open_newest(ProcessGroup& group, const fs::path& folder,
     bad.insert(number);
     skipped.push_back(checkpoint_name(number) + ": " + problem->what());
     if (group.rank() == 0) tell(checkpoint_name(number) + " is passed over: " + problem->what());
+    looked_at.insert(number);
+    if (i + 1 < numbers.size() || looked_at.size() > kMostLookedAt) continue;
+    const auto now = candidates(group, folder);
+    std::ranges::copy_if(now, std::back_inserter(numbers),
+                         [&](std::uint64_t one) { return !looked_at.contains(one); });
   }
   if (skipped.empty()) return std::nullopt;
   throw Error{ErrorCode::corrupt, "none of the checkpoints in " + in_quotes(folder.native()) +
@@ -180,6 +194,13 @@ Restored open_this(ProcessGroup& group, const fs::path& path, int threads) {
   auto verdict = examine(path, group.rank(), group.size(), threads);
   if (const auto problem = disagreement(group, verdict)) throw *problem;
   return {*std::move(verdict.opened), {}, {}, {}, {}};
+}
+
+bool was_removed(ProcessGroup& group, const Restored& restored) {
+  std::error_code unknown;
+  const bool gone = !fs::exists(present(restored.checkpoint.path()), unknown) && !unknown;
+  const auto all = group.all_gather_object(gone ? "-" : "+");
+  return std::ranges::find(all, "-") != all.end();
 }
 
 void fill(ProcessGroup& group, const CheckpointState& state, Restored& restored) {

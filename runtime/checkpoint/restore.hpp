@@ -28,6 +28,13 @@ namespace acc::runtime::checkpoint {
 /// Collective. This one or none. @throws Error corrupt; system: it isn't there.
 [[nodiscard]] Restored open_this(ProcessGroup& group, const fs::path& path, int threads);
 
+/// Collective. Has it been removed since it was opened, as far as any rank sees? The run that
+/// writes into its folder keeps some of the newest only.
+[[nodiscard]] bool was_removed(ProcessGroup& group, const Restored& restored);
+
+/// How often a reader of a folder starts again with a newer checkpoint.
+inline constexpr int kMostReloads = 5;
+
 /// Collective. Fills the tensors of `state` and the texts of `restored`.
 /// @throws Error on all ranks alike.
 void fill(ProcessGroup& group, const CheckpointState& state, Restored& restored);

@@ -126,24 +126,31 @@ std::filesystem::path Accelerator::load_state(const std::filesystem::path& path,
   CheckpointState wanted;
   s.together("load_state", [&] { wanted = s.what_to_load(); });
   std::optional<Restored> found;
-  if (path.empty()) {
-    found = s.checkpoints().open();
-    s.goes_on = true;
-    if (!found) return {};
-  } else {
-    found = s.checkpoints().open_from(path);
-  }
-  const std::string name = in_quotes(found->checkpoint.path().native());
-  s.together("load_state", [&] {
+  const auto check = [&] {
     const auto left = s.not_taken(found->checkpoint, wanted);
     if (left.empty() || options.allow_unused) return;
     throw Error{ErrorCode::invalid_argument,
-                "load_state: " + name + " holds what nothing here takes: " + join(left, ", ") +
+                "load_state: " + in_quotes(found->checkpoint.path().native()) +
+                    " holds what nothing here takes: " + join(left, ", ") +
                     ". prepare() or register it before load_state(), or say that it is meant: "
                     "LoadStateOptions::allow_unused"};
-  });
-  s.checkpoints().fill(wanted, *found);
-  s.together("load_state", [&] { s.take(*found); });
+  };
+  const auto read = [&] {
+    s.together("load_state", check);
+    s.checkpoints().fill(wanted, *found);
+    s.together("load_state", [&] { s.take(*found); });
+  };
+  if (path.empty()) {
+    for (int reloads = 0;; ++reloads) {
+      found = s.checkpoints().open();
+      s.goes_on = true;
+      if (!found) return {};
+      if (s.checkpoints().unless_removed(*found, reloads, read)) break;
+    }
+  } else {
+    found = s.checkpoints().open_from(path);
+    read();
+  }
   // An existing number is never reused: its checkpoint may be valid for another run.
   const auto newest = numbered ? s.checkpoints().newest_number() : std::nullopt;
   if (newest && *newest >= s.options.project.iteration) s.options.project.iteration = *newest + 1;

@@ -166,6 +166,13 @@ class Checkpointer {
   std::optional<Restored> open();
   Restored open_from(const std::filesystem::path& path);
   void fill(const CheckpointState& state, Restored& restored);
+  /// Collective. Calls `read`, which reads from `restored`, by fill() for instance.
+  /// @return false: it failed on all ranks, as the run that saves here removed the checkpoint
+  ///   meanwhile; open() finds a newer one. What was to be filled is unspecified then.
+  /// @param reloads  how often that has happened in this load.
+  /// @throws Error  of `read`; system: it has happened too often.
+  [[nodiscard]] bool unless_removed(const Restored& restored, int reloads,
+                                    const std::function<void()>& read);
 
   /// The highest number in the folder that any rank sees, whole or not.
   [[nodiscard]] std::optional<std::uint64_t> newest_number();

@@ -14,6 +14,7 @@ TEST_CASE("a duration is seconds unless it names its unit", "[common]") {
   CHECK(parse_duration("2m").value() == Millis{120'000});
   CHECK(parse_duration("1h").value() == Millis{3'600'000});
   CHECK(parse_duration("0").value() == Millis{0});
+  CHECK(parse_duration("0.0001").value() == Millis{1});  // it was 0, which is no limit
 }
 
 TEST_CASE("what is no duration is refused with the text and the forms that work", "[common]") {

@@ -87,6 +87,74 @@ TEST_CASE("files of two checkpoints mixed are seen", "[runtime][checkpoint]") {
   }
 }
 
+TEST_CASE("a run that removed what a reader had listed made it say that all are corrupt",
+          "[runtime][checkpoint]") {
+  const TemporaryFolder folder;
+  save_seed(folder.path(), 2, 1, 1);
+  on_ranks(2, [&](ProcessGroup& group) {
+    auto options = quiet_options(folder.path());
+    options.tell = [&](const std::string& what) {  // rank 0 has just found that it isn't there
+      CHECK_THAT(what, Catch::Contains("checkpoint_1 is passed over"));
+      save_seed(folder.path(), 2, 2, 2);
+    };
+    // Between the list and the look: the file that is looked at is gone.
+    if (group.rank() == 0) fs::remove(folder / "checkpoint_1" / "manifest.json");
+    group.barrier();
+    Checkpointer checkpoints{group, options};
+    SmallRun run{group.rank(), 2};
+    const auto found = checkpoints.load(run.state());
+    REQUIRE(found);
+    CHECK(found->checkpoint.path() == folder / "checkpoint_2");
+  });
+}
+
+TEST_CASE("a checkpoint that is removed while it is read is followed by a newer one",
+          "[runtime][checkpoint]") {
+  const TemporaryFolder folder;
+  save_seed(folder.path(), 2, 1, 1);
+  on_ranks(2, [&](ProcessGroup& group) {
+    Checkpointer checkpoints{group, quiet_options(folder.path())};
+    SmallRun run{group.rank(), 2};
+    const auto state = run.state();
+    auto found = checkpoints.open();
+    REQUIRE(found);
+    const auto read = [&] { checkpoints.fill(state, *found); };
+    group.barrier();
+    if (group.rank() == 0) {
+      fs::remove_all(folder / "checkpoint_1");
+      save_seed(folder.path(), 2, 2, 2);
+    }
+    group.barrier();
+    CHECK_FALSE(checkpoints.unless_removed(*found, 0, read));
+    CHECK_THROWS_WITH(
+        checkpoints.unless_removed(*found, 5, read),
+        Catch::Contains("was removed while it was read") && Catch::Contains("total_limit"));
+    found = checkpoints.open();
+    REQUIRE(found);
+    CHECK(checkpoints.unless_removed(*found, 1, read));
+    run.shared = found->shared;
+    run.per_rank = found->per_rank;
+    CHECK(run == SmallRun{group.rank(), 2, 2});
+  });
+}
+
+TEST_CASE("damage that stays is an error as before, not a reason to look again",
+          "[runtime][checkpoint]") {
+  const TemporaryFolder folder;
+  save_seed(folder.path(), 1, 1, 1);
+  on_ranks(1, [&](ProcessGroup& group) {
+    Checkpointer checkpoints{group, quiet_options(folder.path())};
+    SmallRun run{0, 1};
+    const auto state = run.state();
+    auto found = checkpoints.open();
+    REQUIRE(found);
+    const auto read = [&] { checkpoints.fill(state, *found); };
+    for (const auto& name : names_in(folder / "checkpoint_1"))
+      fs::remove(folder / "checkpoint_1" / name);
+    CHECK_THROWS_AS(checkpoints.unless_removed(*found, 0, read), Error);
+  });
+}
+
 TEST_CASE("where none is whole it is an error, not a fresh start", "[runtime][checkpoint]") {
   const Two two;
   fs::remove(two.newest() / "manifest.json");
