@@ -77,7 +77,7 @@ bool is_linked(const std::string& path, int fd) {
 }
 
 /// A new cgroup below `base`, which ends with a slash, and the lock on it; empty: there can be
-/// none. Whoever sweeps may come between mkdir and lock, and takes it for one of the dead.
+/// none. An agent that sweeps may come between mkdir and lock, and takes it for one of the dead.
 std::pair<std::string, UniqueFd> make_cgroup(const std::string& base) {
   constexpr int kTries = 100;
   for (int i = 0; i < kTries; ++i) {

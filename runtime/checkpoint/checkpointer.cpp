@@ -223,11 +223,7 @@ void Checkpointer::save_as(const fs::path& path, const CheckpointState& state) {
 void Checkpointer::wait() { impl_->wait(); }
 
 std::optional<Restored> Checkpointer::load(const CheckpointState& state) {
-  for (int reloads = 0;; ++reloads) {
-    auto restored = impl_->open();
-    if (!restored || impl_->unless_removed(*restored, reloads, [&] { fill(state, *restored); }))
-      return restored;
-  }
+  return read_newest([&](Restored& restored) { fill(state, restored); });
 }
 Restored Checkpointer::load(std::uint64_t number, const CheckpointState& state) {
   return load_from(impl_->options().folder / checkpoint_name(number), state);
@@ -243,9 +239,12 @@ Restored Checkpointer::open_from(const fs::path& path) { return impl_->open_from
 void Checkpointer::fill(const CheckpointState& state, Restored& restored) {
   impl_->fill(state, restored);
 }
-bool Checkpointer::unless_removed(const Restored& restored, int reloads,
-                                  const std::function<void()>& read) {
-  return impl_->unless_removed(restored, reloads, read);
+std::optional<Restored> Checkpointer::read_newest(const std::function<void(Restored&)>& read) {
+  for (int reloads = 0;; ++reloads) {
+    auto restored = impl_->open();
+    if (!restored || impl_->unless_removed(*restored, reloads, [&] { read(*restored); }))
+      return restored;
+  }
 }
 std::optional<std::uint64_t> Checkpointer::newest_number() { return impl_->newest_number(); }
 

@@ -80,6 +80,16 @@ bool updates_one_of(const Optimizer& optimizer, std::span<const NamedTensor> ten
   });
 }
 
+/// @throws Error invalid_argument, if there is something that nothing here takes
+void refuse_unused(const Restored& found, const std::vector<std::string>& left) {
+  if (left.empty()) return;
+  throw Error{ErrorCode::invalid_argument,
+              "load_state: " + in_quotes(found.checkpoint.path().native()) +
+                  " holds what nothing here takes: " + join(left, ", ") +
+                  ". prepare() or register it before load_state(), or say that it is meant: "
+                  "LoadStateOptions::allow_unused"};
+}
+
 }  // namespace
 
 void Accelerator::register_for_checkpointing(std::string name, const TensorView& tensor,
@@ -125,31 +135,22 @@ std::filesystem::path Accelerator::load_state(const std::filesystem::path& path,
                 "load_state: a path, or automatic_checkpoint_naming, is needed"};
   CheckpointState wanted;
   s.together("load_state", [&] { wanted = s.what_to_load(); });
+  const auto read = [&](Restored& found) {
+    s.goes_on = s.goes_on || path.empty();
+    s.together("load_state", [&] {
+      if (!options.allow_unused) refuse_unused(found, s.not_taken(found.checkpoint, wanted));
+    });
+    s.checkpoints().fill(wanted, found);
+    s.together("load_state", [&] { s.take(found); });
+  };
   std::optional<Restored> found;
-  const auto check = [&] {
-    const auto left = s.not_taken(found->checkpoint, wanted);
-    if (left.empty() || options.allow_unused) return;
-    throw Error{ErrorCode::invalid_argument,
-                "load_state: " + in_quotes(found->checkpoint.path().native()) +
-                    " holds what nothing here takes: " + join(left, ", ") +
-                    ". prepare() or register it before load_state(), or say that it is meant: "
-                    "LoadStateOptions::allow_unused"};
-  };
-  const auto read = [&] {
-    s.together("load_state", check);
-    s.checkpoints().fill(wanted, *found);
-    s.together("load_state", [&] { s.take(*found); });
-  };
   if (path.empty()) {
-    for (int reloads = 0;; ++reloads) {
-      found = s.checkpoints().open();
-      s.goes_on = true;
-      if (!found) return {};
-      if (s.checkpoints().unless_removed(*found, reloads, read)) break;
-    }
+    found = s.checkpoints().read_newest(read);
+    s.goes_on = true;
+    if (!found) return {};
   } else {
     found = s.checkpoints().open_from(path);
-    read();
+    read(*found);
   }
   // An existing number is never reused: its checkpoint may be valid for another run.
   const auto newest = numbered ? s.checkpoints().newest_number() : std::nullopt;

@@ -166,13 +166,10 @@ class Checkpointer {
   std::optional<Restored> open();
   Restored open_from(const std::filesystem::path& path);
   void fill(const CheckpointState& state, Restored& restored);
-  /// Collective. Calls `read`, which reads from `restored`, by fill() for instance.
-  /// @return false: it failed on all ranks, as the run that saves here removed the checkpoint
-  ///   meanwhile; open() finds a newer one. What was to be filled is unspecified then.
-  /// @param reloads  how often that has happened in this load.
-  /// @throws Error  of `read`; system: it has happened too often.
-  [[nodiscard]] bool unless_removed(const Restored& restored, int reloads,
-                                    const std::function<void()>& read);
+  /// Opens the newest checkpoint and calls `read`, which reads from it, by fill() for instance. If
+  /// the run that saves here removes it meanwhile, `read` is called again with a newer one.
+  /// @return as load(). @throws Error  as load(); of `read`; system: removed five times in a row.
+  std::optional<Restored> read_newest(const std::function<void(Restored&)>& read);
 
   /// The highest number in the folder that any rank sees, whole or not.
   [[nodiscard]] std::optional<std::uint64_t> newest_number();

@@ -108,33 +108,51 @@ TEST_CASE("a run that removed what a reader had listed made it say that all are 
   });
 }
 
+namespace {
+
+/// Before it reads, rank 0 replaces the checkpoint that was opened by the next one, `removals`
+/// times.
+std::optional<Restored> read_while_others_save(ProcessGroup& group, const fs::path& folder,
+                                               SmallRun& run, std::uint64_t removals) {
+  Checkpointer checkpoints{group, quiet_options(folder)};
+  std::uint64_t number = 1;
+  return checkpoints.read_newest([&](Restored& found) {
+    CHECK(found.checkpoint.path() == folder / checkpoint_name(number));
+    group.barrier();
+    if (number <= removals && group.rank() == 0) {
+      fs::remove_all(found.checkpoint.path());
+      save_seed(folder, 2, number + 1, static_cast<int>(number) + 1);
+    }
+    ++number;
+    group.barrier();
+    checkpoints.fill(run.state(), found);
+  });
+}
+
+}  // namespace
+
 TEST_CASE("a checkpoint that is removed while it is read is followed by a newer one",
           "[runtime][checkpoint]") {
   const TemporaryFolder folder;
   save_seed(folder.path(), 2, 1, 1);
   on_ranks(2, [&](ProcessGroup& group) {
-    Checkpointer checkpoints{group, quiet_options(folder.path())};
     SmallRun run{group.rank(), 2};
-    const auto state = run.state();
-    auto found = checkpoints.open();
+    const auto found = read_while_others_save(group, folder.path(), run, 2);
     REQUIRE(found);
-    const auto read = [&] { checkpoints.fill(state, *found); };
-    group.barrier();
-    if (group.rank() == 0) {
-      fs::remove_all(folder / "checkpoint_1");
-      save_seed(folder.path(), 2, 2, 2);
-    }
-    group.barrier();
-    CHECK_FALSE(checkpoints.unless_removed(*found, 0, read));
-    CHECK_THROWS_WITH(
-        checkpoints.unless_removed(*found, 5, read),
-        Catch::Contains("was removed while it was read") && Catch::Contains("total_limit"));
-    found = checkpoints.open();
-    REQUIRE(found);
-    CHECK(checkpoints.unless_removed(*found, 1, read));
     run.shared = found->shared;
     run.per_rank = found->per_rank;
-    CHECK(run == SmallRun{group.rank(), 2, 2});
+    CHECK(run == SmallRun{group.rank(), 2, 3});
+  });
+}
+
+TEST_CASE("a reader that is too slow for the run that saves is told so", "[runtime][checkpoint]") {
+  const TemporaryFolder folder;
+  save_seed(folder.path(), 2, 1, 1);
+  on_ranks(2, [&](ProcessGroup& group) {
+    SmallRun run{group.rank(), 2};
+    CHECK_THROWS_WITH(read_while_others_save(group, folder.path(), run, 100),
+                      Catch::Contains("checkpoint_6") && Catch::Contains("total_limit") &&
+                          Catch::Contains("was removed while it was read"));
   });
 }
 
@@ -145,13 +163,15 @@ TEST_CASE("damage that stays is an error as before, not a reason to look again",
   on_ranks(1, [&](ProcessGroup& group) {
     Checkpointer checkpoints{group, quiet_options(folder.path())};
     SmallRun run{0, 1};
-    const auto state = run.state();
-    auto found = checkpoints.open();
-    REQUIRE(found);
-    const auto read = [&] { checkpoints.fill(state, *found); };
-    for (const auto& name : names_in(folder / "checkpoint_1"))
-      fs::remove(folder / "checkpoint_1" / name);
-    CHECK_THROWS_AS(checkpoints.unless_removed(*found, 0, read), Error);
+    int reads = 0;
+    CHECK_THROWS_AS(checkpoints.read_newest([&](Restored& found) {
+      ++reads;
+      for (const auto& name : names_in(folder / "checkpoint_1"))
+        fs::remove(folder / "checkpoint_1" / name);
+      checkpoints.fill(run.state(), found);
+    }),
+                    Error);
+    CHECK(reads == 1);
   });
 }
 
