@@ -195,6 +195,8 @@ Result<void> Daemon::listen() {
   const bool is_root = ::geteuid() == 0;
   const auto folder = settings_.socket.substr(0, settings_.socket.rfind('/'));
   if (!folder.empty()) {
+    const auto safe = SocketFile::check_place(settings_.socket);  // before folders are made there
+    if (!safe) return safe.error();
     const auto made = make_with_parents(folder, is_root ? 0755 : 0700);
     if (!made) return made.error();
   }
