@@ -138,7 +138,7 @@ FLOORS = {
         "program": "top",
     },
     "rendezvous": {
-        "messages": "messages message_fields clock_skew wire codec frame_splitter peer planted timings round_record private_file secret",
+        "messages": "messages message_fields clock_skew wire codec peer_text frame_splitter peer planted timings round_record private_file secret",
         "rules": "departures failures vote_counter standby_choice dial_sequence heartbeat_log worker_lease authority inquiries node_table node_order place_table join_rules membership membership_* "
                  "coordinator_client coordinator_client_* kv_store kv_replay store_questions leadership etcd_json etcd_records admission",
         "connections": "deadline_timer tls lookup port_holder socket_users channel channel_read link listener own_listener dialer last_leader_file",
