@@ -80,9 +80,11 @@ bool PosixAcl::close_to_readers(int fd) const {
   const posix_acl_xattr_header header{POSIX_ACL_XATTR_VERSION};
   std::memcpy(bytes.data(), &header, sizeof header);
   for (const auto& entry : entries_) {
-    const bool is_reader = is_of_group_class(entry.tag) && (entry.rights & ACL_WRITE) == 0;
-    const posix_acl_xattr_entry one{entry.tag, is_reader ? std::uint16_t{0} : entry.rights,
-                                    entry.id};
+    auto rights = entry.rights;
+    if (is_of_group_class(entry.tag))
+      rights = (rights & ACL_WRITE) == 0 ? std::uint16_t{0}
+                                         : static_cast<std::uint16_t>(rights | ACL_READ);
+    const posix_acl_xattr_entry one{entry.tag, rights, entry.id};
     bytes.resize(bytes.size() + sizeof one);
     std::memcpy(bytes.data() + bytes.size() - sizeof one, &one, sizeof one);
   }

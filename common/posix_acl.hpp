@@ -26,8 +26,8 @@ class PosixAcl {
   };
   /// Who may write besides the owner and those that the mode names as others.
   [[nodiscard]] Writers writers() const;
-  /// Takes the right to read from those entries that don't give the right to write. The mask stays.
-  /// @return false: it can't be set
+  /// Takes all rights from the entries that don't give the right to write, and lets the others
+  /// read, too, as far as the mask does, which stays. @return false: it can't be set
   [[nodiscard]] bool close_to_readers(int fd) const;
 
  private:
