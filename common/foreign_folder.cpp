@@ -79,8 +79,7 @@ class Judge {
     struct stat info {};
     if (::stat(folder.c_str(), &info) != 0) return {};
     const auto named = in_quotes(folder.native()) + ", above it, ";
-    if (!is_trusted(info.st_uid, folder))
-      return named + "belongs to uid " + std::to_string(info.st_uid);
+    if (!is_trusted(info, folder)) return named + "belongs to uid " + std::to_string(info.st_uid);
     if ((info.st_mode & S_ISVTX) == 0 && is_open(info, folder))
       return named + "can be written by other users and isn't sticky (chmod +t it)";
     return {};
@@ -107,9 +106,14 @@ class Judge {
   }
 
  private:
-  [[nodiscard]] bool is_trusted(uid_t uid, const fs::path& folder) const {
-    if (uid == 0 || uid == ::geteuid()) return true;
-    return outside_ && uid == outside_->number && is_of_nobody(*outside_, folder);
+  [[nodiscard]] bool is_trusted(const struct stat& info, const fs::path& folder) const {
+    if (info.st_uid == 0 || info.st_uid == ::geteuid()) return true;
+    if (!outside_ || info.st_uid != outside_->number) return false;
+    // It may be the machine's root or any user of it. Those have no folder of this process in
+    // theirs, unless they let it write there: by the group bits, behind which an ACL is, too.
+    const bool is_closed =
+        (info.st_mode & (S_IWGRP | S_IWOTH)) == 0 || (info.st_mode & S_ISVTX) != 0;
+    return is_closed && is_of_nobody(*outside_, folder);
   }
   [[nodiscard]] bool is_group_trusted(uid_t owner, gid_t group) const {
     if (std::ranges::find(groups_, group) != groups_.end()) return true;

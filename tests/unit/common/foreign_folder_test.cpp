@@ -169,6 +169,13 @@ TEST_CASE("a daemon in a user namespace was refused every state folder, as / had
     return enter_user_namespace() && replaceable_by_others(place.state).empty();
   };
   CHECK(in_child(is_accepted));
+  // Its owner may be any user of the machine, who has let this one write there.
+  if (give_by_acl(place.above, 2, 7, 0)) {
+    CHECK_FALSE(in_child(is_accepted));
+    REQUIRE(::chmod(place.above.c_str(), 01777) == 0);  // as /tmp
+    CHECK(in_child(is_accepted));
+    REQUIRE(::removexattr(place.above.c_str(), "system.posix_acl_access") == 0);
+  }
   // Of a group without a number there nobody knows whether it is one of ours.
   place.give(0, kProject, 0775);
   CHECK_FALSE(in_child(is_accepted));
