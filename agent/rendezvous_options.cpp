@@ -104,7 +104,7 @@ NodeName choose_node_name(const Cluster& cluster, const std::string& host) {
   NodeName node;
   node.name = cluster.node_name;
   if (!node.name.empty()) return node;
-  node.name = host;
+  node.name = printable(host, std::string::npos);
   if (const auto own = network_namespace(); !own.empty()) node.name += "@" + own;
   node.if_taken = node.name + (cluster.wanted ? "-" + std::to_string(cluster.wanted->value())
                                               : "@" + machine_identity());

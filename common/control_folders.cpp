@@ -1,5 +1,7 @@
 #include "common/control_folders.hpp"
 
+#include "common/foreign_folder.hpp"
+
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -61,7 +63,7 @@ Result<UniqueFd> open_control_folder(const ControlFolder& place, bool makes) {
 bool may_hold_daemon(const std::string& folder) {
   struct stat info {};
   if (::stat(folder.c_str(), &info) != 0) return true;
-  return (info.st_uid == ::geteuid() || info.st_uid == 0) && (info.st_mode & S_IWOTH) == 0;
+  return (info.st_uid == ::geteuid() || info.st_uid == 0) && !is_writable_by_others(folder);
 }
 
 }  // namespace acc

@@ -1,5 +1,6 @@
 #include "common/foreign_folder.hpp"
 
+#include "common/posix_acl.hpp"
 #include "common/text.hpp"
 #include "common/unique_fd.hpp"
 
@@ -78,33 +79,45 @@ class Judge {
     struct stat info {};
     if (::stat(folder.c_str(), &info) != 0) return {};
     const auto named = in_quotes(folder.native()) + ", above it, ";
-    if (!is_trusted(info.st_uid, folder))
-      return named + "belongs to uid " + std::to_string(info.st_uid);
-    const bool is_open =
-        (info.st_mode & S_IWOTH) != 0 || ((info.st_mode & S_IWGRP) != 0 && !is_group_trusted(info));
-    if (is_open && (info.st_mode & S_ISVTX) == 0)
+    if (!is_trusted(info, folder)) return named + "belongs to uid " + std::to_string(info.st_uid);
+    if ((info.st_mode & S_ISVTX) == 0 && is_open(info, folder))
       return named + "can be written by other users and isn't sticky (chmod +t it)";
     return {};
   }
 
-  /// As the kernel refuses them (fs.protected_symlinks).
-  [[nodiscard]] static bool is_planted(const struct stat& link, const fs::path& folder) {
+  /// As the kernel refuses them (fs.protected_symlinks), and also where only a group or an ACL lets
+  /// others make links.
+  [[nodiscard]] bool is_planted(const struct stat& link, const fs::path& folder) const {
     struct stat above {};
     if (::stat(folder.c_str(), &above) != 0) return true;
-    constexpr mode_t kShared = S_ISVTX | S_IWOTH;
-    return (above.st_mode & kShared) == kShared && link.st_uid != ::geteuid() &&
-           link.st_uid != above.st_uid;
+    return link.st_uid != ::geteuid() && link.st_uid != above.st_uid && link.st_uid != 0 &&
+           is_open(above, folder);
+  }
+
+  /// May others write to it, sticky or not?
+  [[nodiscard]] bool is_open(const struct stat& info, const fs::path& folder) const {
+    if ((info.st_mode & S_IWOTH) != 0) return true;
+    const auto writers = writers_beside_owner(folder.native(), info);
+    const auto is_foreign_user = [](uid_t uid) { return uid != 0 && uid != ::geteuid(); };
+    const auto is_foreign_group = [&](gid_t gid) { return !is_group_trusted(info.st_uid, gid); };
+    return !writers.is_known || (writers.group && is_foreign_group(info.st_gid)) ||
+           std::ranges::any_of(writers.users, is_foreign_user) ||
+           std::ranges::any_of(writers.groups, is_foreign_group);
   }
 
  private:
-  [[nodiscard]] bool is_trusted(uid_t uid, const fs::path& folder) const {
-    if (uid == 0 || uid == ::geteuid()) return true;
-    return outside_ && uid == outside_->number && is_of_nobody(*outside_, folder);
+  [[nodiscard]] bool is_trusted(const struct stat& info, const fs::path& folder) const {
+    if (info.st_uid == 0 || info.st_uid == ::geteuid()) return true;
+    if (!outside_ || info.st_uid != outside_->number) return false;
+    // It may be the machine's root or any user of it. Those have no folder of this process in
+    // theirs, unless they let it write there: by the group bits, behind which an ACL is, too.
+    const bool is_closed =
+        (info.st_mode & (S_IWGRP | S_IWOTH)) == 0 || (info.st_mode & S_ISVTX) != 0;
+    return is_closed && is_of_nobody(*outside_, folder);
   }
-  [[nodiscard]] bool is_group_trusted(const struct stat& info) const {
-    if (std::ranges::find(groups_, info.st_gid) != groups_.end()) return true;
-    return ::geteuid() == 0 && info.st_uid == 0 && info.st_gid < kFirstOfPeople &&
-           info.st_gid != kUsers;
+  [[nodiscard]] bool is_group_trusted(uid_t owner, gid_t group) const {
+    if (std::ranges::find(groups_, group) != groups_.end()) return true;
+    return ::geteuid() == 0 && owner == 0 && group < kFirstOfPeople && group != kUsers;
   }
 
   std::optional<Unmapped> outside_ = unmapped("uid");
@@ -143,7 +156,7 @@ std::string replaceable_by_others(const std::string& folder) {
       at = next;
       continue;
     }
-    if (Judge::is_planted(info, at))
+    if (judge.is_planted(info, at))
       return in_quotes(next.native()) +
              ", on the way to it, is another user's link in a folder that all may write to";
     const auto target = fs::read_symlink(next, error);
@@ -152,6 +165,12 @@ std::string replaceable_by_others(const std::string& folder) {
     put_first(target, left);
   }
   return {};
+}
+
+bool is_writable_by_others(const std::string& folder) {
+  struct stat info {};
+  if (::stat(folder.c_str(), &info) != 0 || (info.st_mode & (S_IWGRP | S_IWOTH)) == 0) return false;
+  return Judge{}.is_open(info, folder);
 }
 
 }  // namespace acc

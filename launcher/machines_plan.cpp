@@ -275,6 +275,10 @@ class MachinesPlanner {
     if (is_fixed || spec_.is_given("machine_rank"_key))
       cluster_.wanted = NodeRank{static_cast<std::uint32_t>(rank_)};
     cluster_.node_name = spec_.text("node_name"_key);
+    if (printable(cluster_.node_name, std::string::npos) != cluster_.node_name)
+      complain(spec_.name_for_complaint("node_name"_key) + ": " + in_quotes(cluster_.node_name) +
+               " has characters that a terminal doesn't show: all nodes print it, so take letters "
+               "and digits");
     cluster_.secret_file = spec_.text("secret_file"_key);
     cluster_.insecure = spec_.flag("insecure"_key);
     if (spec_.text("scale_up"_key) == "now") cluster_.scale_up = agent::ScaleUp::now;

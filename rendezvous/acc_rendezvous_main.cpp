@@ -8,11 +8,11 @@
 #include "common/random.hpp"
 #include "common/text.hpp"
 #include "common/version.hpp"
-#include "rendezvous/codec.hpp"
 #include "rendezvous/coordinator.hpp"
 #include "rendezvous/last_leader_file.hpp"
 #include "rendezvous/listener.hpp"
 #include "rendezvous/lookup.hpp"
+#include "rendezvous/peer_text.hpp"
 #include "rendezvous/secret.hpp"
 
 #include <boost/asio/io_context.hpp>
@@ -166,7 +166,7 @@ class Server {
 
  private:
   void greet(std::shared_ptr<Channel> channel, std::string_view first) {
-    const auto frame = decode(first);
+    const auto frame = decode_of_peer(first);
     if (const auto* moved = frame ? std::get_if<LeaderMoved>(&frame->message) : nullptr) {
       // This process was restarted, and the job has elected a coordinator meanwhile: redirect the
       // agents that wait here.

@@ -66,7 +66,7 @@ Result<Leader> parse_leader(std::string_view value) {
   const auto term = unsigned_of<std::uint32_t>(json, "term");
   if (!node || !number || !host || host->empty() || !port || *port == 0 || !term || *term == 0)
     return not_ours("the leader's entry", value);
-  return Leader{{*node, *number}, {*host, *port}, *term};
+  return Leader{{printable(*node, std::string::npos), *number}, {*host, *port}, *term};
 }
 
 Result<RoundRecord> parse_table(std::string_view value) {

@@ -1,6 +1,7 @@
 #include "rendezvous/link.hpp"
 
 #include "rendezvous/codec.hpp"
+#include "rendezvous/peer_text.hpp"
 
 #include <boost/asio/post.hpp>
 
@@ -39,7 +40,7 @@ class ChannelLink : public Link, public std::enable_shared_from_this<ChannelLink
 
  private:
   void take(std::string_view bytes) {
-    auto frame = decode(bytes);
+    auto frame = decode_of_peer(bytes);
     const auto self = shared_from_this();  // the handler may drop this link
     if (!frame) {
       channel_->close();

@@ -1,4 +1,4 @@
-#include "rendezvous/codec.hpp"
+#include "rendezvous/peer_text.hpp"
 #include "rendezvous/rendezvous_client.hpp"
 
 // Becoming the job's first coordinator, and the connections to it.
@@ -84,7 +84,7 @@ void RendezvousClient::become_first_coordinator() {
 }
 
 void RendezvousClient::on_peer(std::shared_ptr<Channel> channel, std::string_view first_frame) {
-  auto frame = decode(first_frame);
+  auto frame = decode_of_peer(first_frame);
   const auto turn_away = [&](const std::string& why) {
     tell("turned away a connection from " + describe(channel->peer()) + ": " + why, true);
     channel->close();

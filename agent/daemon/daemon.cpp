@@ -10,6 +10,7 @@
 #include "agent/daemon/peer_proxy.hpp"
 #include "agent/daemon/signal_loop.hpp"
 #include "agent/daemon/startup_pages.hpp"
+#include "agent/daemon/state_mark.hpp"
 #include "agent/service_notify.hpp"
 #include "agent/service_watchdog.hpp"
 #include "agent/small_file.hpp"
@@ -47,20 +48,8 @@ constexpr Millis kLockTime{1'000};  ///< a predecessor that was killed may still
 
 void say(const std::string& text) { std::fprintf(stderr, "acc-agent: %s\n", text.c_str()); }
 
-/// The lock of the state folder names its holder, for the message of another one.
-std::string lock_file(const Settings& settings) { return settings.state_dir + "/lock"; }
-
-Result<void> note_holder(const std::string& path) {
-  const UniqueFd fd{::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)};
-  const auto pid = std::to_string(::getpid()) + '\n';
-  if (!fd || ::ftruncate(fd.get(), 0) != 0 ||
-      ::pwrite(fd.get(), pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size()))
-    return system_error(errno, "write '" + path + "'");
-  return {};
-}
-
 std::string describe_holder(const Settings& settings) {
-  const auto pid = std::string{trim(read_small_file(lock_file(settings)))};
+  const auto pid = holder_in(read_small_file(settings.state_dir + "/lock"));
   return "another acc-agent" + (pid.empty() ? "" : " (pid " + printable(pid, 20) + ")") +
          " serves the state folder '" + settings.state_dir +
          "': stop it, or choose another with --state-dir";
@@ -145,8 +134,6 @@ Result<void> Daemon::open(const StartJobs& start_jobs) {
     constexpr timespec kPause{0, 50'000'000};
     ::nanosleep(&kPause, nullptr);
   }
-  const auto noted = note_holder(lock_file(settings_));
-  if (!noted) return noted.error();
   growth_ = std::make_unique<FileGrowth>(io_);
   secret_ = std::make_unique<ClusterSecret>(settings_.secret_file, is_root);
   ProxySettings proxy;
@@ -208,6 +195,8 @@ Result<void> Daemon::listen() {
   const bool is_root = ::geteuid() == 0;
   const auto folder = settings_.socket.substr(0, settings_.socket.rfind('/'));
   if (!folder.empty()) {
+    const auto safe = SocketFile::check_place(settings_.socket);  // before folders are made there
+    if (!safe) return safe.error();
     const auto made = make_with_parents(folder, is_root ? 0755 : 0700);
     if (!made) return made.error();
   }

@@ -1,5 +1,8 @@
 #include "agent/daemon/http_socket_file.hpp"
 
+#include "common/foreign_folder.hpp"
+
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -33,7 +36,27 @@ bool is_served(const std::string& path) {
                 errno == EAGAIN);
 }
 
+/// Not by its name alone: chmod() would follow a link that took its place.
+bool set_mode(const std::string& path, mode_t mode) {
+  const UniqueFd file{::open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC)};
+  struct stat info {};
+  if (!file || ::fstat(file.get(), &info) != 0) return false;
+  if (S_ISSOCK(info.st_mode) && info.st_uid == ::geteuid())
+    return (info.st_mode & 07777) == mode ||
+           ::chmod(("/proc/self/fd/" + std::to_string(file.get())).c_str(), mode) == 0;
+  errno = EEXIST;
+  return false;
+}
+
 }  // namespace
+
+Result<void> SocketFile::check_place(const std::string& path) {
+  const auto why = replaceable_by_others(path);
+  if (why.empty()) return {};
+  return Error{Errc::not_permitted,
+               "listen at '" + path + "': the socket could be replaced by another user's: " + why +
+                   ": choose one below /run or $XDG_RUNTIME_DIR with --socket"};
+}
 
 Result<SocketFile> SocketFile::open(const std::string& path, mode_t mode) {
   const std::string attempted = "listen at '" + path + "'";
@@ -45,6 +68,7 @@ Result<SocketFile> SocketFile::open(const std::string& path, mode_t mode) {
                                       std::to_string(sizeof sockaddr_un::sun_path -
                                                      (made.size() - path.size()) - 1) +
                                       " bytes: choose another with --socket"};
+  if (const auto safe = check_place(path); safe.has_error()) return safe.error();
   struct stat there {};
   if (::lstat(path.c_str(), &there) == 0) {
     if (!S_ISSOCK(there.st_mode))
@@ -58,10 +82,12 @@ Result<SocketFile> SocketFile::open(const std::string& path, mode_t mode) {
   auto fd = new_socket();
   const auto at = address_of(made);
   ::unlink(made.c_str());
-  // Nobody can connect before listen(), and afterwards the mode is right.
-  if (!fd || ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) != 0)
+  // Nobody can connect before listen(), and afterwards the mode is right. The file is made with the
+  // mode of the unbound socket, less the umask.
+  if (!fd || ::fchmod(fd.get(), mode) != 0 ||
+      ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) != 0)
     return system_error(errno, attempted);
-  if (::chmod(made.c_str(), mode) != 0 || ::listen(fd.get(), SOMAXCONN) != 0 ||
+  if (!set_mode(made, mode) || ::listen(fd.get(), SOMAXCONN) != 0 ||
       ::lstat(made.c_str(), &there) != 0 || ::rename(made.c_str(), path.c_str()) != 0) {
     const int errnum = errno;
     ::unlink(made.c_str());

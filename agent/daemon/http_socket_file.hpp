@@ -14,6 +14,10 @@ namespace acc::agent::daemon {
 /// served is refused. The caller excludes others that do the same (the state folder's lock).
 class SocketFile {
  public:
+  /// not_permitted: another user may replace what is in the folder of `path`, or one above it: it
+  /// would receive what clients send. What is missing is left out.
+  static Result<void> check_place(const std::string& path);
+  /// Checks the place, too.
   static Result<SocketFile> open(const std::string& path, mode_t mode);
   SocketFile(SocketFile&&) noexcept = default;
   SocketFile& operator=(SocketFile&&) noexcept = default;

@@ -3,6 +3,7 @@
 #include "agent/daemon/crash_point.hpp"
 #include "agent/daemon/folder_tree.hpp"
 #include "agent/daemon/same_mount.hpp"
+#include "agent/daemon/state_mark.hpp"
 #include "agent/daemon/user_file.hpp"
 #include "agent/small_file.hpp"
 #include "common/foreign_file.hpp"
@@ -11,13 +12,10 @@
 #include "common/random.hpp"
 #include "common/text.hpp"
 
-#include <dirent.h>
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
@@ -27,9 +25,6 @@ namespace acc::agent::daemon {
 namespace {
 
 constexpr int kJobFolderFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-constexpr std::string_view kHalfMade = ".new-";
-constexpr const char* kRecord = "job.json";
-constexpr std::string_view kCheck = "check-";  // as job_file_loader.cpp names them
 
 Error failure_of(const std::string& what) { return system_error(errno, what); }
 
@@ -77,23 +72,8 @@ Result<void> replace(int folder, const std::string& name, const std::string& tex
   return {};
 }
 
-std::vector<std::string> entries_of(int folder) {
-  std::vector<std::string> names;
-  const int copy = ::openat(folder, ".", kJobFolderFlags);
-  DIR* const entries = copy >= 0 ? ::fdopendir(copy) : nullptr;
-  if (entries == nullptr) return names;
-  while (const dirent* entry = ::readdir(entries)) {
-    const std::string_view name{entry->d_name};
-    if (name != "." && name != "..") names.emplace_back(name);
-  }
-  ::closedir(entries);
-  std::ranges::sort(names);
-  return names;
-}
-
-// Its mode is about to be changed: /tmp would be closed to all other users. A fresh file system
-// has lost+found.
-Result<void> check_folder_is_ours(int folder, const std::string& path) {
+// Its mode is about to be changed: /tmp would be closed to all other users.
+Result<void> check_nobody_else_writes(int folder, const std::string& path) {
   const auto refused = [&](const std::string& why) {
     return Error{Errc::not_permitted, "the state folder '" + path + "' " + why};
   };
@@ -105,13 +85,6 @@ Result<void> check_folder_is_ours(int folder, const std::string& path) {
   if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0)
     return refused(
         "is one that others may write to: name another with --state-dir, or chmod go-w it");
-  const auto names = entries_of(folder);
-  const auto is_ours = [](const std::string& name) { return name == "lock" || name == "jobs"; };
-  const auto is_foreign = [](const std::string& name) { return name != "lost+found"; };
-  if (std::ranges::none_of(names, is_ours) && std::ranges::any_of(names, is_foreign))
-    return refused(
-        "has other files in it, and no jobs of an acc-agent: name an empty or a new folder with "
-        "--state-dir");
   return {};
 }
 
@@ -145,17 +118,14 @@ Result<StateFolder> StateFolder::open(const std::string& path) {
   folder.path_ = resolved;
   folder.state_.reset(::open(resolved, kJobFolderFlags));
   if (!folder.state_) return failure_of("open the state folder '" + path + "'");
-  if (auto ours = check_folder_is_ours(folder.state_.get(), path); ours.has_error())
-    return ours.error();
+  if (auto alone = check_nobody_else_writes(folder.state_.get(), path); alone.has_error())
+    return alone.error();
+  auto lock = lock_state_folder(folder.state_.get(), path);
+  if (lock.has_error()) return lock.error();
+  folder.lock_ = std::move(*lock);
   constexpr mode_t kTraversed = 0711;  // users reach their own part through it
   if (::fchmod(folder.state_.get(), kTraversed) != 0)
     return failure_of("set the mode of '" + path + "'");
-  folder.lock_.reset(
-      ::openat(folder.state_.get(), "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!folder.lock_) return failure_of("open '" + path + "/lock'");
-  if (::flock(folder.lock_.get(), LOCK_EX | LOCK_NB) != 0)
-    return Error{Errc::unavailable,
-                 "another acc-agent uses the state folder '" + path + "' (it holds its lock)"};
   auto jobs = make_folder(folder.state_.get(), "jobs", kTraversed);
   if (jobs.has_error()) return jobs.error();
   folder.jobs_ = std::move(*jobs);
@@ -178,7 +148,7 @@ Result<void> StateFolder::set_aside(const std::string& name, std::string& moved_
 StateFolder::Contents StateFolder::read_jobs() {
   Contents contents;
   for (const auto& name : entries_of(state_.get())) {  // of a check of a job file that was cut off
-    if (name.starts_with(kCheck)) ::unlinkat(state_.get(), name.c_str(), 0);
+    if (is_check_file(name)) ::unlinkat(state_.get(), name.c_str(), 0);
   }
   for (const auto& name : entries_of(jobs_.get())) {
     if (name.starts_with(kHalfMade)) {

@@ -1,5 +1,6 @@
 #include "agent/output/run_folder.hpp"
 
+#include "common/foreign_folder.hpp"
 #include "common/log.hpp"
 #include "common/text.hpp"
 
@@ -27,8 +28,9 @@ static std::string why_closed(const char* folder) {
   const bool is_sticky = (info.st_mode & S_ISVTX) != 0;
   const bool is_of_system = info.st_uid == 0 || (info.st_uid == kUnmapped && is_sticky);
   if (info.st_uid != ::geteuid() && !is_of_system) return "it belongs to another user";
-  const bool is_shared = (info.st_mode & S_IWOTH) != 0 && !is_sticky;
-  return is_shared ? "others may replace what lies there: chmod +t" : "";
+  return !is_sticky && is_writable_by_others(folder)
+             ? "others may replace what lies there: chmod +t"
+             : "";
 }
 
 // Logs go where there is room. Mere error files go to memory if they may: a folder per worker costs

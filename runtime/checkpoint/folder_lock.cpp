@@ -1,6 +1,7 @@
 #include "runtime/checkpoint/folder_lock.hpp"
 
 #include "common/kept_fd.hpp"
+#include "common/posix_acl.hpp"
 #include "common/text.hpp"
 #include "common/worker_env.hpp"
 
@@ -190,16 +191,20 @@ struct FolderLock::Held {
 namespace {
 
 /// May some read it who may not write to it? They could lock it for reading, which keeps out locks
-/// for writing.
+/// for writing. With an ACL, as a folder's default ACL gives it, the mode doesn't say.
 bool is_open_to_readers(int fd) {
   struct stat facts {};
-  return ::fstat(fd, &facts) == 0 && (facts.st_mode & ~(facts.st_mode << 1) & 0044) != 0;
+  return ::fstat(fd, &facts) == 0 &&
+         ((facts.st_mode & ~(facts.st_mode << 1) & 0044) != 0 || PosixAcl::of(fd));
 }
 
 /// Those who may write to the file may read it too (a group that shares the folder), nobody else.
 void close_to_readers(int fd) {
   struct stat facts {};
   if (::fstat(fd, &facts) != 0) return;
+  // First: the mode's group bits are the mask of the ACL, and would open it to its readers.
+  if (const auto acl = PosixAcl::of(fd)) [[maybe_unused]]
+    const bool is_set = acl->close_to_readers(fd);
   const mode_t writers = facts.st_mode & 0022;
   // Another user's file keeps its mode.
   [[maybe_unused]] const auto done = ::fchmod(fd, 0600 | writers | (writers << 1));

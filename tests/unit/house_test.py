@@ -95,7 +95,7 @@ FLOORS = {
     "agent/daemon": {
         "interface": "caller_link jobs",
         "rules": "json_text job_machine slot_table prune_rules guardian_words job_record plan_program event_ring admission_rules",
-        "system": "crash_point startup_pages process_identity same_mount user_file folder_tree job_folder job_group login_user guardian_process",
+        "system": "crash_point startup_pages process_identity same_mount user_file folder_tree state_mark job_folder job_group login_user guardian_process",
         "service": "service_settings on_pool on_own_thread descriptor_waits job_files kept_job event_log job_processes trial_turns trial_processes launcher_trials job_pruner job_keeper job_file_loader admission node_drain job_service",
         "http": "http_message http_parser http_reply_parser http_quota quota_owners signal_loop http_stream http_connection http_socket_file http_server sse",
         "api": "other_nodes token_issuer api_json api_body api_file_growth api_call api_rank_folders api_raw_log api_log_stream api_event_stream api_metrics api_routes",
@@ -138,7 +138,7 @@ FLOORS = {
         "program": "top",
     },
     "rendezvous": {
-        "messages": "messages message_fields clock_skew wire codec frame_splitter peer planted timings round_record private_file secret",
+        "messages": "messages message_fields clock_skew wire codec peer_text frame_splitter peer planted timings round_record private_file secret",
         "rules": "departures failures vote_counter standby_choice dial_sequence heartbeat_log worker_lease authority inquiries node_table node_order place_table join_rules membership membership_* "
                  "coordinator_client coordinator_client_* kv_store kv_replay store_questions leadership etcd_json etcd_records admission",
         "connections": "deadline_timer tls lookup port_holder socket_users channel channel_read link listener own_listener dialer last_leader_file",

@@ -6,12 +6,15 @@
 #include <sched.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 using namespace acc;
 namespace fs = std::filesystem;
@@ -95,7 +98,62 @@ bool in_user_namespace(const std::string& map, Check check) {
   return result;
 }
 
+/// "ann may write to it": what `setfacl -m u:1001:rwx` does. False: this file system has no ACLs.
+bool give_by_acl(const std::string& path, std::uint16_t tag, std::uint16_t rights,
+                 std::uint32_t id) {
+  std::vector<std::uint16_t> words{2, 0};
+  const auto add = [&](std::uint16_t one, std::uint16_t its, std::uint32_t whose) {
+    for (const std::uint32_t word :
+         {std::uint32_t{one}, std::uint32_t{its}, whose & 0xffffU, whose >> 16U})
+      words.push_back(static_cast<std::uint16_t>(word));
+  };
+  add(1, 7, ~0U);  // its owner
+  if (tag == 2) add(tag, rights, id);
+  add(4, 5, ~0U);  // its group
+  if (tag == 8) add(tag, rights, id);
+  add(0x10, 7, ~0U);  // the mask
+  add(0x20, 5, ~0U);  // all others
+  const auto bytes = words.size() * sizeof words[0];
+  return ::setxattr(path.c_str(), "system.posix_acl_access", words.data(), bytes, 0) == 0;
+}
+
 }  // namespace
+
+TEST_CASE("who may write to a folder by an ACL, behind its group bits, was trusted as its group",
+          "[common]") {
+  if (!is_root()) return;
+  const Place place;
+  place.give(0, 0, 0755);
+  if (!give_by_acl(place.above, 2, 7, kAnn)) {
+    WARN("SKIPPED: no ACLs here");
+    return;
+  }
+  const auto refusal = "'" + place.above +
+                       "', above it, can be written by other users and isn't sticky (chmod +t it)";
+  CHECK(replaceable_by_others(place.state) == refusal);
+  CHECK(is_writable_by_others(place.above));
+  REQUIRE(give_by_acl(place.above, 8, 7, kProject));
+  CHECK(replaceable_by_others(place.state) == refusal);
+  REQUIRE(give_by_acl(place.above, 8, 7, kStaff));  // as that of /var/local
+  CHECK(replaceable_by_others(place.state).empty());
+  REQUIRE(give_by_acl(place.above, 2, 5, kAnn));  // it may only read
+  CHECK(replaceable_by_others(place.state).empty());
+  CHECK_FALSE(is_writable_by_others(place.above));
+  // The mode says that the group may write, and is only the mask: that entry is r-x.
+  place.give(0, kProject, 0775);
+  CHECK(replaceable_by_others(place.state).empty());
+  REQUIRE(give_by_acl(place.above, 2, 7, kAnn));
+  REQUIRE(::chmod(place.above.c_str(), 0755) == 0);  // takes it from the mask
+  CHECK(replaceable_by_others(place.state).empty());
+  // In a sticky one it replaces nothing, but may make a link.
+  REQUIRE(::chmod(place.above.c_str(), 01775) == 0);
+  CHECK(replaceable_by_others(place.state).empty());
+  fs::create_directory_symlink(place.state, place.above + "/link");
+  CHECK(replaceable_by_others(place.above + "/link/deep").empty());
+  REQUIRE(::lchown((place.above + "/link").c_str(), kAnn, kAnn) == 0);
+  CHECK_THAT(replaceable_by_others(place.above + "/link/deep"),
+             Catch::Contains("is another user's link"));
+}
 
 TEST_CASE("a daemon in a user namespace was refused every state folder, as / had no owner there",
           "[common]") {
@@ -111,6 +169,13 @@ TEST_CASE("a daemon in a user namespace was refused every state folder, as / had
     return enter_user_namespace() && replaceable_by_others(place.state).empty();
   };
   CHECK(in_child(is_accepted));
+  // Its owner may be any user of the machine, who has let this one write there.
+  if (give_by_acl(place.above, 2, 7, 0)) {
+    CHECK_FALSE(in_child(is_accepted));
+    REQUIRE(::chmod(place.above.c_str(), 01777) == 0);  // as /tmp
+    CHECK(in_child(is_accepted));
+    REQUIRE(::removexattr(place.above.c_str(), "system.posix_acl_access") == 0);
+  }
   // Of a group without a number there nobody knows whether it is one of ours.
   place.give(0, kProject, 0775);
   CHECK_FALSE(in_child(is_accepted));

@@ -234,6 +234,18 @@ TEST_CASE("times that can't work are refused", "[launcher][cluster]") {
   CHECK(holds(said({"--scale_up=later"}), "scale_up"));
 }
 
+TEST_CASE("a node name with an escape sequence reached the terminals of the other nodes",
+          "[launcher][cluster]") {
+  const auto refusal = [](const std::string& name) {
+    return complaints_of(with(kElastic, {"--node_name=" + name}));
+  };
+  CHECK_THAT(refusal("n2\x1b[31m"),
+             Catch::Contains("'n2\\x1b[31m' has characters that a terminal doesn't show"));
+  CHECK_FALSE(refusal("n2\nn3").empty());
+  CHECK(refusal("knoten-ä").empty());
+  CHECK(refusal("node/7").empty());
+}
+
 TEST_CASE("what all machines must agree on", "[launcher][cluster]") {
   auto words = kStatic;
   words.back() = "/somewhere/train.py";

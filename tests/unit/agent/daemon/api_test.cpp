@@ -1,3 +1,5 @@
+#include "tests/support/temporary_folder.hpp"
+
 #include <csignal>
 
 #include "api_fixture.hpp"
@@ -207,6 +209,32 @@ TEST_CASE("a socket's place is taken from the dead only", "[agent][http]") {
   CHECK_THAT(SocketFile::open("/" + std::string(120, 'x'), 0600).error().what,
              Contains("too long"));
   std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("root's daemon served a socket in a folder of others, who made it open a file to all",
+          "[agent][http]") {
+  const acc::testing::TestFolder folder;
+  const auto open = (folder / "open").string();
+  const auto path = open + "/agent.sock";
+  std::filesystem::create_directory(open);
+  const auto mode_of = [](const std::string& file) {
+    struct stat info {};
+    return ::lstat(file.c_str(), &info) == 0 ? info.st_mode & 07777 : 0;
+  };
+  REQUIRE(::chmod(open.c_str(), 0777) == 0);
+  const auto refused = SocketFile::open(path, 0666);
+  REQUIRE(refused.has_error());
+  CHECK(refused.error().what ==
+        "listen at '" + path + "': the socket could be replaced by another user's: '" + open +
+            "', above it, can be written by other users and isn't sticky (chmod +t it): choose one "
+            "below /run or $XDG_RUNTIME_DIR with --socket");
+  CHECK(std::filesystem::is_empty(open));
+  REQUIRE(::chmod(open.c_str(), 01777) == 0);  // others replace nothing there
+  const auto before = ::umask(0077);
+  const auto served = SocketFile::open(path, 0666);
+  ::umask(before);
+  REQUIRE(served.has_value());
+  CHECK(mode_of(path) == 0666);
 }
 
 TEST_CASE("reports that a user doesn't read aren't made beyond the memory for replies",

@@ -19,6 +19,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
@@ -26,6 +27,8 @@
 #include <functional>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 using namespace acc;
 using namespace acc::agent::daemon;
@@ -137,8 +140,9 @@ TEST_CASE("an acc-agent whose state folder was /tmp closed /tmp to all other use
   write(folder / "thesis.txt", "of somebody");
   REQUIRE(::chmod(path.c_str(), 0755) == 0);
   CHECK(refusal() == "the state folder '" + path +
-                         "' has other files in it, and no jobs of an acc-agent: name an empty or a "
-                         "new folder with --state-dir");
+                         "' has other files in it, as 'thesis.txt', and no file 'lock', by which "
+                         "an acc-agent knows its own: name an empty or a new folder with "
+                         "--state-dir");
   CHECK(mode_of(path) == 0755);
   fs::remove(folder / "thesis.txt");
   REQUIRE(::chmod(path.c_str(), 01777) == 0);
@@ -151,6 +155,137 @@ TEST_CASE("an acc-agent whose state folder was /tmp closed /tmp to all other use
   CHECK(refusal().empty());
   write(folder / "notes.txt", "of an administrator");
   CHECK(refusal().empty());
+}
+
+namespace {
+
+/// The names below `folder` and the modes, as they are before and after a refusal.
+std::vector<std::string> listing(const fs::path& folder) {
+  std::vector<std::string> found{std::to_string(mode_of(folder))};
+  for (const auto& entry : fs::recursive_directory_iterator{folder})
+    found.push_back(entry.path().native() + " " + std::to_string(mode_of(entry.path())));
+  std::ranges::sort(found);
+  return found;
+}
+
+/// A job's folder as a version without the mark left it, with its lock.
+void make_earlier_state(const fs::path& folder, const std::string& lock) {
+  write(folder / "lock", lock);
+  ::chmod((folder / "lock").c_str(), 0600);
+  for (const auto& [name, mode] :
+       {std::pair{"jobs", 0711}, {"jobs/a-000000", 0711}, {"trash", 0700}}) {
+    fs::create_directory(folder / name);
+    ::chmod((folder / name).c_str(), static_cast<mode_t>(mode));
+  }
+  write(folder / "jobs/a-000000/job.json", encode_job(sample_record("a-000000")));
+  ::chmod((folder / "jobs/a-000000/job.json").c_str(), 0600);
+}
+
+}  // namespace
+
+TEST_CASE(
+    "an acc-agent took a project's folder with a 'jobs' or a 'lock' for its own, and removed files "
+    "there",
+    "[daemon]") {
+  const acc::testing::TestFolder folder;
+  REQUIRE(::chmod(folder.path().c_str(), 0755) == 0);
+  std::string why;
+  SECTION("a folder 'jobs'") {
+    fs::create_directories(folder / "jobs/.new-batch");
+    fs::create_directories(folder / "trash/2025");
+    write(folder / "jobs/.new-batch/run.sbatch", "draft");
+    write(folder / "trash/2025/thesis.tex", "keep");
+    write(folder / "check-data.py", "print(1)");
+    why = "as 'check-data.py', and no file 'lock'";
+  }
+  SECTION("a link 'lock', as /var has it") {
+    fs::create_directory_symlink("/run/lock", folder / "lock");
+    fs::create_directory(folder / "lib");
+    why = "as 'lib', and its 'lock' is none of an acc-agent";
+  }
+  SECTION("a lock of another program") {
+    write(folder / "lock", "held by make\n");
+    why = "its 'lock' is none of an acc-agent";
+  }
+  SECTION("a lock with a process id, as many programs write it") {
+    make_earlier_state(folder.path(), "4711\n");
+    SECTION("and another file") {
+      write(folder / "check-data.py", "print(1)");
+      why = "as 'check-data.py'";
+    }
+    SECTION("and a file among the jobs") {
+      write(folder / "jobs/train.sbatch", "#SBATCH");
+      why = "as 'jobs/train.sbatch'";
+    }
+    SECTION("and a folder among the jobs") {
+      fs::create_directory(folder / "jobs/.new-batch");
+      write(folder / "jobs/.new-batch/run.sbatch", "draft");
+      why = "as 'jobs/.new-batch'";
+    }
+    SECTION("and a folder in the trash") {
+      fs::create_directory(folder / "trash/2025");
+      why = "as 'trash/2025'";
+    }
+    SECTION("which is another user's, too (a hard link)") {
+      fs::create_hard_link(folder / "lock", folder.path().native() + ".link");
+      why = "its 'lock' is none of an acc-agent";
+    }
+  }
+  const auto before = listing(folder.path());
+  const auto state = StateFolder::open(folder.path().string());
+  std::error_code none;
+  fs::remove(folder.path().native() + ".link", none);
+  REQUIRE(state.has_error());
+  CHECK(state.error().code == Errc::not_permitted);
+  CHECK_THAT(state.error().what, Catch::Contains(why));
+  CHECK_THAT(state.error().what, Catch::Contains("name an empty or a new folder with --state-dir"));
+  CHECK(listing(folder.path()) == before);
+}
+
+TEST_CASE("a state folder of the version before the mark is taken over, and has it then",
+          "[daemon]") {
+  const acc::testing::TestFolder folder;
+  const auto lock = GENERATE(as<std::string>{}, "", "4711\n", "acc-agent st");
+  make_earlier_state(folder.path(), lock);
+  for (const auto* name : {"events", "drained", "token.key", "check-abc123.yaml"})
+    write(folder / name, "1");
+  fs::create_directories(folder / "jobs/.new-abc123/user");
+  fs::create_directories(folder / "trash/b-000000.abc123/user");
+  for (int i = 0; i < 2; ++i) {  // the second one knows it by its mark
+    auto state = StateFolder::open(folder.path().string());
+    REQUIRE(state.has_value());
+    CHECK(state->read_jobs().jobs.size() == 1);
+    CHECK_FALSE(fs::exists(folder / "check-abc123.yaml"));
+    CHECK_FALSE(fs::exists(folder / "jobs/.new-abc123"));
+    write(folder / "notes.txt", "of an administrator");
+    write(folder / "check-list.txt", "of an administrator");
+    CHECK(state->read_jobs().jobs.size() == 1);
+    CHECK(fs::exists(folder / "check-list.txt"));
+  }
+  std::string mark;
+  std::string holder;
+  std::ifstream file{folder / "lock"};
+  std::getline(file, mark);
+  std::getline(file, holder);
+  CHECK(mark == "acc-agent state folder");
+  CHECK(holder == std::to_string(::getpid()));
+}
+
+TEST_CASE(
+    "the daemon was refused /var/lib/acc, as a job of acc-launch@.service had its folder there",
+    "[daemon]") {
+  const acc::testing::TestFolder folder;
+  const auto path = folder.path().string();
+  fs::create_directory(folder / "training");
+  write(folder / "training/model.bin", "of a job");
+  SECTION("a new one") {}
+  SECTION("of the version before the mark") { make_earlier_state(folder.path(), "4711\n"); }
+  CHECK(StateFolder::open(path).has_error());
+  ::setenv("STATE_DIRECTORY", ("/var/lib/other:" + path).c_str(), 1);
+  const auto state = StateFolder::open(path);
+  ::unsetenv("STATE_DIRECTORY");
+  CHECK(state.has_value());
+  CHECK(fs::exists(folder / "training/model.bin"));
 }
 
 TEST_CASE("a state folder was not judged by what stood above it once it was made", "[daemon]") {

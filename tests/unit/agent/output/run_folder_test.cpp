@@ -101,6 +101,9 @@ TEST_CASE("a TMPDIR in which others may replace what is there isn't used", "[age
   CHECK(detour(0775).empty());
   CHECK(detour(0700).empty());
   if (::geteuid() == 0) {
+    REQUIRE(::chown(temporary.path.c_str(), 0, 2000) == 0);  // a group that isn't this user's
+    CHECK(detour(0775).find("others may replace what lies there") != std::string::npos);
+    CHECK(detour(01775).empty());
     REQUIRE(::chown(temporary.path.c_str(), 1002, 1002) == 0);
     CHECK(detour(0755).find("belongs to another user") != std::string::npos);
   }

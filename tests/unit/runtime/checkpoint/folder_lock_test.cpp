@@ -7,11 +7,13 @@
 #include <catch2/catch.hpp>
 
 #include <fcntl.h>
+#include <grp.h>
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <acc/checkpoint.hpp>
@@ -274,6 +276,82 @@ TEST_CASE("a user who could only read the folder stopped its checkpoints",
   struct stat facts {};
   REQUIRE(::stat(path.c_str(), &facts) == 0);
   CHECK((facts.st_mode & 0777) == 0600);
+}
+
+namespace {
+
+constexpr uid_t kReader = 1001;
+constexpr uid_t kWriter = 1002;
+
+/// As `setfacl -m u:1001:r,u:1002:rw` does, with a mask that lets the group write.
+bool give_acl(const fs::path& path, const char* kind) {
+  struct Entry {
+    std::uint16_t tag;
+    std::uint16_t rights;
+    std::uint32_t id;
+  };
+  constexpr std::uint32_t kNone = ~0U;
+  const std::array<Entry, 6> entries{{{0x01, 7, kNone},
+                                      {0x02, 5, kReader},
+                                      {0x02, 7, kWriter},
+                                      {0x04, 5, kNone},
+                                      {0x10, 7, kNone},
+                                      {0x20, 5, kNone}}};
+  struct {
+    std::uint32_t version = 2;
+    std::array<Entry, 6> entries;
+  } acl{2, entries};
+  return ::setxattr(path.c_str(), kind, &acl, sizeof acl, 0) == 0;
+}
+
+bool can_open(const fs::path& path, uid_t uid, int flags) {
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0)
+    ::_exit(::setgroups(0, nullptr) == 0 && ::setgid(uid) == 0 && ::setuid(uid) == 0 &&
+                    ::open(path.c_str(), flags) >= 0
+                ? 0
+                : 1);
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  return status == 0;
+}
+
+}  // namespace
+
+TEST_CASE("a user who could only read by the folder's default ACL stopped its checkpoints",
+          "[runtime][checkpoint]") {
+  if (::geteuid() != 0) {
+    WARN("SKIPPED: needs root");
+    return;
+  }
+  const TemporaryFolder folder;
+  ::chmod(folder.path().c_str(), 0755);
+  if (!give_acl(folder.path(), "system.posix_acl_default")) {
+    WARN("SKIPPED: no ACLs here");
+    return;
+  }
+  const auto path = folder / ".lock";
+  const auto mask = GENERATE(as<mode_t>{}, 0022, 0002, 0077);
+  const auto before = ::umask(mask);
+  {
+    // Left with the name of a process of another machine, and locked for reading since.
+    leave_signature(folder.path());
+    auto text = contents_of(path);
+    const auto at = text.find("\"place\":") + 8;
+    text.replace(at, text.find_first_of(",}", at) - at, "1");
+    put_contents(path, text);
+    ::chmod(path.c_str(), 0660);  // as close_to_readers() left it
+  }
+  const acc::UniqueFd reader{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  struct flock shared {};
+  shared.l_type = F_RDLCK;
+  REQUIRE(::fcntl(reader.get(), F_OFD_SETLK, &shared) == 0);
+  FolderLock lock;
+  CHECK_NOTHROW(lock.take(folder.path()));
+  ::umask(before);
+  CHECK_FALSE(can_open(path, kReader, O_RDONLY));
+  CHECK(can_open(path, kWriter, O_RDWR));
 }
 
 TEST_CASE("those who may write to the lock file may read it, and nobody else",

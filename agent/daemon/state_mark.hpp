@@ -1,0 +1,36 @@
+#pragma once
+
+#include "common/error.hpp"
+#include "common/unique_fd.hpp"
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// How an acc-agent knows its own state folder: by the first line of the file `lock` in it. In any
+/// other folder nothing may be removed, moved or given another mode, whatever the names there.
+namespace acc::agent::daemon {
+
+inline constexpr std::string_view kHalfMade = ".new-";  ///< a job's folder before it has its name
+inline constexpr const char* kRecord = "job.json";
+
+/// Locks the state folder and marks it, with this process as its holder. A folder that is empty
+/// (a fresh file system has lost+found) gets the mark; so does one of a version before the mark, if
+/// all that is in it is what that version made, beside folders of other services in the one that
+/// systemd made for this ($STATE_DIRECTORY).
+/// @param folder  one that nobody else may write to
+/// @param path  for messages
+/// @return not_permitted: it isn't known for a state folder, and is left as it was. unavailable:
+/// another process has the lock.
+[[nodiscard]] Result<UniqueFd> lock_state_folder(int folder, const std::string& path);
+
+/// The process id in the text of `lock`, as its holder wrote it; empty: it holds none.
+[[nodiscard]] std::string holder_in(std::string_view lock);
+
+/// The name of a job file's copy while it is checked, as job_file_loader.cpp makes it.
+[[nodiscard]] bool is_check_file(std::string_view name);
+
+/// Names in a folder, sorted; empty also where it can't be read.
+[[nodiscard]] std::vector<std::string> entries_of(int folder);
+
+}  // namespace acc::agent::daemon
