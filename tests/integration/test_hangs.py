@@ -809,9 +809,14 @@ class SeveralNodes(HangTest):
             if code:
                 self.assertRegex(self.report(jobs[0])["first_failure"]["cause"], "^hung: no worker used the CPU")
 
-    def named_by_both(self, words):
-        port = free_port()
-        flags = (f"--num_machines 2 --num_processes 4 --main_process_ip 127.0.0.1 --main_process_port {port} --hang_timeout 4 "
+    def test_one_on_another_node_that_sent_heartbeats_of_one_step_was_not_looked_at(self):
+        for job in self.named_by_both("retry=1@20", per_node=1):
+            self.assertIn("hung: sends heartbeats, but only of step 20", job.stderr)
+            self.assertIn("rank 0 waits for it", job.stderr)
+
+    def named_by_both(self, words, per_node=2):
+        port, last = free_port(), 2 * per_node - 1
+        flags = (f"--num_machines 2 --num_processes {2 * per_node} --main_process_ip 127.0.0.1 --main_process_port {port} --hang_timeout 4 "
                  "--first_step_timeout 60 --grace 2 --dead_after 20 --lease 40 --no_python")
         token = own_token("hangs")
         jobs = [self.job(f"{flags} --machine_rank {rank} --node_name n{rank} --report report.json", f"1000000 5 {words}", program=[WORKER], token=token)
@@ -819,16 +824,15 @@ class SeveralNodes(HangTest):
         for job in jobs:
             self.assertEqual(job.wait(120), HANG, job.stderr)
         for job in jobs:
-            self.assertIn("rank 3", self.report(job)["first_failure"]["cause"] + f"rank {self.report(job)['first_failure']['rank']}")
-            self.assertEqual(self.report(job)["first_failure"]["rank"], 3, job.stderr)
+            self.assertEqual(self.report(job)["first_failure"]["rank"], last, job.stderr)
         stacks = [self.report(job)["first_failure"]["stacks"] for job in jobs]
         self.assertEqual(stacks[0], stacks[1], "the file lies on the node of the rank that hung")
         self.assertRegex(jobs[0].stderr, rf"stacks +{re.escape(stacks[0])} \(there\)")
-        self.assertIn("behind the others: rank 3", read(stacks[0]))
+        self.assertIn(f"behind the others: rank {last}", read(stacks[0]))
         # The node of the rank has the stacks of all.
         stacks = read(self.report(jobs[1])["first_failure"]["stacks"])
-        self.assertIn("behind the others: rank 3", stacks)
-        self.assertEqual(sorted(re.findall(r"^  rank (\d)  on n\d ", stacks, re.M)), ["0", "1", "2", "3"], stacks)
+        self.assertIn(f"behind the others: rank {last}", stacks)
+        self.assertEqual(sorted(re.findall(r"^  rank (\d)  on n\d ", stacks, re.M)), [str(rank) for rank in range(last + 1)], stacks)
         return jobs
 
 
