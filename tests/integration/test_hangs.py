@@ -189,6 +189,18 @@ for step in range(100000):
 """, HANG)
         self.assert_culprit(job, 1, "stuck_here", "after step 20")
 
+    def test_the_process_that_a_rank_waits_for_was_not_in_the_stacks(self):
+        job = self.run_script("""
+for step in range(100000):
+    acc_heartbeat.heartbeat(step)
+    if rank == 1 and step == 20: subprocess.run(["sh", "-c", "sleep 1000; true"])
+    time.sleep(0.02)
+""", HANG)
+        stacks = self.assert_culprit(job, 1, None, "after step 20")
+        child = re.search(r"^    its child: pid (\d+) \(sh\), state S", stacks, re.M)
+        self.assertTrue(child, stacks)
+        self.assertRegex(stacks, rf"(?m)^    child of {child[1]}: pid \d+ \(sleep\), state S")
+
     def test_the_stack_of_a_helper_was_shown_for_its_ranks(self):
         job = self.run_script("""
 def stuck_here(): time.sleep(1e6)
