@@ -191,6 +191,7 @@ void CoordinatorLink::report(const ReportFailed& a) {
   failure.into_round = report.into_round;
   failure.log_path = report.log_path;
   failure.stacks_path = report.stacks_path;
+  failure.no_restart = parts_.course.no_restart_reason(a.failure.local_rank);
   failure.pid = report.worker.pid;
   failure.out_of_memory = report.out_of_memory;
   job_.report(failure);

@@ -85,6 +85,10 @@ class JobCourse {
 
   /// To the user: why the workers could not be started.
   [[nodiscard]] std::string words_for(const StartFailure& failure) const;
+  /// As the worker said why a restart won't help; empty: it didn't.
+  [[nodiscard]] std::string no_restart_reason(LocalRank worker) const {
+    return parts_.no_restart_reason(worker);
+  }
 
  private:
   Parts parts_;

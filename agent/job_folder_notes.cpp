@@ -37,13 +37,18 @@ bool write_synced(const std::string& path, int extra_flags, const std::string& t
 
 }  // namespace
 
+std::string daemon_id_of(const char* job_folder) {
+  const std::string_view folder{job_folder != nullptr ? job_folder : ""};
+  if (!folder.starts_with('/')) return {};
+  const auto parent = folder.substr(0, folder.rfind('/'));
+  return std::string{parent.substr(parent.rfind('/') + 1)};
+}
+
 std::string run_id_of(const std::string& job, const char* job_folder) {
   constexpr std::string_view kNoName = "none";  // the default of rdzv_id, as torchrun's
-  const std::string_view folder{job_folder != nullptr ? job_folder : ""};
-  if (job != kNoName || !folder.starts_with('/')) return job;
-  const auto parent = folder.substr(0, folder.rfind('/'));
-  const auto id = parent.substr(parent.rfind('/') + 1);
-  return id.empty() ? job : std::string{id};
+  if (job != kNoName) return job;
+  auto id = daemon_id_of(job_folder);
+  return id.empty() ? job : id;
 }
 
 JobFolderNotes::JobFolderNotes() {

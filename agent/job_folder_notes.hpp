@@ -28,9 +28,12 @@ class JobFolderNotes {
   std::string folder_;  ///< empty: no daemon asked
 };
 
+/// The id by which the daemon knows its job; empty: no daemon started this one. @param job_folder
+/// STATE/jobs/ID/user; may be null
+[[nodiscard]] std::string daemon_id_of(const char* job_folder);
+
 /// What the folder of a run's logs begins with: the job's name, or, where it has none of its own
-/// ("none"), the id by which the daemon knows it. @param job_folder  STATE/jobs/ID/user; may be
-/// null
+/// ("none"), the daemon's id of it.
 [[nodiscard]] std::string run_id_of(const std::string& job, const char* job_folder);
 
 }  // namespace acc::agent

@@ -36,6 +36,7 @@ FailureElsewhere describe_elsewhere(const rendezvous::Failure& failure, Instant 
   report.tail = failure.last_lines;
   report.log_path = failure.log_path;
   report.stacks_path = failure.stacks_path;
+  report.no_restart = failure.no_restart;
   return there;
 }
 

@@ -222,6 +222,7 @@ void add_elsewhere(Block& block, const JobReport& r, const FailureElsewhere& the
                          (f.worker.pid != 0 ? ", pid " + std::to_string(f.worker.pid) : ""));
   }
   block.row("when", when_words(f));
+  if (!f.no_restart.empty()) block.row("it said", "a restart won't help: " + f.no_restart);
   if (f.worker.status || f.worker.pid != 0) add_evidence(block, f);  // one that hung has no status
   if (!f.stacks_path.empty()) block.row("stacks", f.stacks_path + " (there)");
   if (!f.log_path.empty()) block.row("its log", f.log_path + " (there)");
@@ -372,13 +373,19 @@ static bool lost_something(const JobReport& r) {
   return std::ranges::any_of(r.losses, [](const Losses& losses) { return !losses.reader_left; });
 }
 
+// A worker that failed has words to show, wherever it was; of a lost node the headline says all.
+static bool is_one_line(const JobReport& r) {
+  const bool has_worker = r.elsewhere && !r.elsewhere->is_node;
+  const bool has_failure = !r.failures.empty() || r.outcome == Outcome::failed ||
+                           (has_worker && r.outcome != Outcome::cannot_start);
+  return !has_failure && !lost_something(r) && r.unkillable.empty();
+}
+
 std::string to_text(const JobReport& r, bool color) {
   const bool worth_it = r.outcome != Outcome::succeeded || lost_something(r) || r.is_unwritten;
   if (!worth_it) return {};
   Block block{color};
-  const bool one_line = r.failures.empty() && !lost_something(r) && r.unkillable.empty() &&
-                        r.outcome != Outcome::failed;
-  if (one_line) {
+  if (is_one_line(r)) {
     block.title(headline(r) + " (exit code " + std::to_string(r.exit_code) + ")");
     return block.take();
   }

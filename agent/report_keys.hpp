@@ -90,7 +90,7 @@ inline constexpr std::array kReportKeys{
               "of a hang: the file with the workers' stacks, on the failure's host; \"stderr\": no "
               "folder took it"},
     ReportKey{"failure", "no_restart", "text or null",
-              "the worker asked not to be restarted, and why; of a worker of this machine"},
+              "the worker asked not to be restarted, and why"},
     ReportKey{"failure", "node_lost", "true or false", "a whole machine: the rank is its first"},
     ReportKey{"exit", "code", "number", "it exited with"},
     ReportKey{"exit", "signal", "text", "or was killed by: \"SIGKILL\""},

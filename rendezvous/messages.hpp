@@ -106,6 +106,7 @@ struct Failure {
   std::string last_lines;  ///< of its output
   std::string log_path;
   std::string stacks_path;  ///< of a hang: the file with all ranks' stacks, on that host
+  std::string no_restart;   ///< why a restart won't help, as the worker reported
   std::int64_t pid = 0;
   Millis ago{0};               ///< before this message was sent
   Round round{0};              ///< in which it happened; set by the coordinator

@@ -115,12 +115,16 @@ class Collector {
       if (auto opened = heartbeat::Mapping::open(kPageFd)) page = std::move(*opened);
     }
     const auto now_ns = heartbeat::coarse_now_ns();
+    const auto is_suspect = [](const auto& worker) { return worker.is_silent || worker.is_stuck; };
+    const bool has_suspect = std::ranges::any_of(request_.workers, is_suspect);
     for (const auto& worker : request_.workers) {
       RankEvidence rank;
       rank.worker_pid = worker.pid;
       if (page && worker.local_rank.value() < page.slots())
         rank.beat = heartbeat::read(page.slot(worker.local_rank.value()));
       look_at(rank, worker, now_ns);
+      // A rank may wait for a process that it started: for a loader's, or a program.
+      if (!has_suspect || is_suspect(worker)) rank.notes = descendant_words(rank.summary.pid);
       ranks_.push_back(std::move(rank));
     }
   }

@@ -1,5 +1,6 @@
 #include "agent/evidence/proc_facts.hpp"
 
+#include "agent/containment.hpp"
 #include "agent/process_stat.hpp"
 #include "agent/small_file.hpp"
 #include "common/text.hpp"
@@ -8,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace acc::agent::evidence {
 
@@ -59,6 +61,37 @@ bool is_of(pid_t process, pid_t ancestor) {
     process = read_proc(process).parent;
   }
   return false;
+}
+
+std::vector<std::string> descendant_words(pid_t pid) {
+  constexpr std::size_t kShown = 16;
+  constexpr std::size_t kMost = 256;  // looked at
+  std::vector<std::string> words;
+  std::vector<std::pair<pid_t, pid_t>> found;  // with its parent
+  const auto add_children = [&](pid_t parent) {
+    for (const auto child : children_of(parent)) found.emplace_back(child, parent);
+  };
+  add_children(pid);
+  std::size_t more = 0;
+  for (std::size_t i = 0; i < std::min(found.size(), kMost); ++i) {
+    const auto [child, parent] = found[i];
+    add_children(child);
+    const auto facts = read_proc(child);
+    if (facts.state == '?' || facts.state == 'Z' || facts.state == 'X') continue;
+    if (words.size() == kShown) {
+      ++more;
+      continue;
+    }
+    words.push_back(
+        (parent == pid ? "its child: pid " : "child of " + std::to_string(parent) + ": pid ") +
+        std::to_string(child) + " (" + facts.command + "), state " + facts.state +
+        (facts.wait_channel.empty() ? "" : ", in " + facts.wait_channel) +
+        (facts.system_call.empty() ? "" : ", system call " + facts.system_call));
+  }
+  if (found.size() > kMost || more > 0)
+    words.push_back("… and " + (found.size() > kMost ? "many" : std::to_string(more)) +
+                    " more below it");
+  return words;
 }
 
 pid_t behind_shells(pid_t worker) {

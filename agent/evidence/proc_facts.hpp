@@ -26,6 +26,9 @@ struct ProcFacts {
 [[nodiscard]] ProcFacts read_proc(pid_t pid);
 /// Whether `process` is `ancestor` or a descendant of it.
 [[nodiscard]] bool is_of(pid_t process, pid_t ancestor);
+/// "its child: pid 71 (sleep), state S, in hrtimer_nanosleep" for each living descendant, the
+/// nearest first; of many not all.
+[[nodiscard]] std::vector<std::string> descendant_words(pid_t pid);
 /// The process that works where the worker is a shell around it.
 [[nodiscard]] pid_t behind_shells(pid_t worker);
 /// A variable of its environment at its start; empty: none.

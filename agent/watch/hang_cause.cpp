@@ -94,6 +94,17 @@ std::vector<evidence::RankSummary> ranks_of(const std::vector<evidence::NodeEvid
   return ranks;
 }
 
+std::string awaited_words(const std::vector<std::uint32_t>& starting,
+                          const std::vector<std::uint32_t>& stuck) {
+  std::string text;
+  if (!starting.empty()) text = evidence::name_ranks(starting) + ", of which no heartbeat is known";
+  if (stuck.empty()) return text;
+  if (!text.empty()) text += ", or ";
+  return text + evidence::name_ranks(stuck) +
+         (stuck.size() > 1 ? ", which send heartbeats of one step each"
+                           : ", which sends heartbeats of one step");
+}
+
 HangCause cause_of_hang(const std::vector<SilentRank>& silent, const std::vector<Rank>& ranks,
                         const std::vector<evidence::NodeEvidence>& nodes) {
   const auto all = ranks_of(nodes);

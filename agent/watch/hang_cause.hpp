@@ -30,4 +30,9 @@ struct HangCause {
                                       const std::vector<Rank>& ranks,
                                       const std::vector<evidence::NodeEvidence>& nodes);
 
+/// "rank 2, of which no heartbeat is known, or rank 1, which sends heartbeats of one step": those
+/// for which silent ranks of another node may wait.
+[[nodiscard]] std::string awaited_words(const std::vector<std::uint32_t>& starting,
+                                        const std::vector<std::uint32_t>& stuck);
+
 }  // namespace acc::agent

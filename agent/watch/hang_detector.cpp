@@ -225,6 +225,16 @@ void HangDetector::spare_ranks_without_heartbeats(const std::vector<heartbeat::B
 
 HangDetector::Look HangDetector::look(const std::vector<heartbeat::Beat>& beats,
                                       const std::vector<bool>& lives, Instant now) {
+  auto result = look_beside_silent(beats, lives, now);
+  if (result.silent.empty()) {
+    result.nearly.clear();
+    result.stuck.clear();
+  }
+  return result;
+}
+
+HangDetector::Look HangDetector::look_beside_silent(const std::vector<heartbeat::Beat>& beats,
+                                                    const std::vector<bool>& lives, Instant now) {
   Look result;
   const std::size_t count = std::min({beats.size(), lives.size(), seen_.size()});
   if (count < seen_.size()) return result;
@@ -269,10 +279,6 @@ HangDetector::Look HangDetector::look(const std::vector<heartbeat::Beat>& beats,
     result.is_unused = std::ranges::none_of(seen_, &Seen::is_successor);
   }
   if (is_used && !policy_.first_step) spare_ranks_without_heartbeats(beats, lives, result);
-  if (result.silent.empty()) {
-    result.nearly.clear();
-    result.stuck.clear();
-  }
   return result;
 }
 

@@ -82,6 +82,10 @@ class HangDetector {
   /// @param beats  by local rank
   /// @param lives  whether that worker runs; as many
   Look look(const std::vector<heartbeat::Beat>& beats, const std::vector<bool>& lives, Instant now);
+  /// As look(), where ranks of another node are silent: those here that they may wait for are told,
+  /// also if none here is silent.
+  Look look_beside_silent(const std::vector<heartbeat::Beat>& beats, const std::vector<bool>& lives,
+                          Instant now);
 
   /// For the next run: of this one and those before; nothing: too little was seen.
   [[nodiscard]] std::optional<LearnedTimes> learned() const;

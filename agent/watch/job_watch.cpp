@@ -122,6 +122,7 @@ void JobWatch::round_started(HeartbeatBoard& board, Round round, Instant now) {
   round_ = round;
   saw_checkpoint_ = is_held_told_ = is_put_off_ = do_others_know_stall_ = false;
   stall_found_.reset();
+  told_suspects_.reset();
   stacks_.round_started(board, round);
   const auto workers = static_cast<std::uint32_t>(parts_.workers.records().size());
   hangs_.begin_round(now, workers);
@@ -224,6 +225,7 @@ void JobWatch::look() {
     if (board_->is_in_use()) {
       look_for_stragglers(beats, now);
       look_for_slow_restart(beats);
+      take_back_suspects(beats);
       hooks_.on_look();
     }
     if (parts_.plan.hang.is_on()) look_for_hangs(beats, living(parts_.workers), now);
@@ -246,6 +248,12 @@ Rank JobWatch::rank_of(LocalRank worker) const {
   return parts_.workers.records().at(worker.value()).rank;
 }
 
+std::vector<std::uint32_t> JobWatch::ranks_of_workers(const std::vector<LocalRank>& workers) const {
+  std::vector<std::uint32_t> ranks;
+  for (const auto worker : workers) ranks.push_back(rank_of(worker).value());
+  return ranks;
+}
+
 std::vector<Rank> JobWatch::ranks_here() const {
   std::vector<Rank> ranks;
   for (const auto& record : parts_.workers.records()) ranks.push_back(record.rank);
@@ -262,8 +270,7 @@ void JobWatch::look_for_hangs(const std::vector<heartbeat::Beat>& beats,
                             "(docs/worker-socket.md)");
   }
   if (!seen.without_heartbeats.empty() && !std::exchange(is_unused_told_, true)) {
-    std::vector<std::uint32_t> ranks;
-    for (const auto local : seen.without_heartbeats) ranks.push_back(rank_of(local).value());
+    const auto ranks = ranks_of_workers(seen.without_heartbeats);
     parts_.messages.warning(evidence::name_ranks(ranks) + " sent no heartbeat in " +
                             describe(hangs_.first_limit()) +
                             ", and others go on: --hang_timeout judges only ranks that send some, "
@@ -357,7 +364,6 @@ void JobWatch::on_silent(const HangDetector::Look& look) {
   }
   is_judging_ = true;
   if (hooks_.announce_hang) hooks_.announce_hang();
-  beats_then_ = board_->beats();
   std::vector<std::uint32_t> ranks;
   for (const auto& one : look.silent) ranks.push_back(rank_of(one.rank).value());
   const auto& first = look.silent.front();
@@ -369,7 +375,7 @@ void JobWatch::on_silent(const HangDetector::Look& look) {
   log::info("hang", {{"job", parts_.job_id},
                      {"round", round_.value()},
                      {"ranks", evidence::describe_ranks(ranks)}});
-  const Suspects found{look.silent, look.nearly, look.stuck};
+  const Suspects found{look.silent, look.nearly, look.stuck, {}, board_->beats()};
   StackCollection::Request request{
       .question = {words, evidence::Purpose::end}, .silent = found.silent, .stuck = found.stuck};
   request.silent.insert(request.silent.end(), found.nearly.begin(), found.nearly.end());
@@ -388,7 +394,6 @@ void JobWatch::on_stall(Millis quiet) {
   parts_.messages.warning(words + ": collecting stacks" +
                           (by_all ? "; the round ends when all nodes are so" : ""));
   is_judging_ = true;
-  beats_then_.clear();
   // Without a restart this may be a healthy job that waits.
   const auto purpose = restarts && !by_all ? evidence::Purpose::end : evidence::Purpose::look;
   stacks_.collect({.question = {words, purpose}, .silent = all},
@@ -415,7 +420,6 @@ void JobWatch::wait_for_stall_of_all() {
     look_for_stall(clock_now());  // the last look is some time ago
     if (!stall_.is_told() || !stall_found_) return;
     is_judging_ = true;
-    beats_then_.clear();
     conclude({all_silent_for(parts_.plan.hang.stall, parts_.workers)}, *stall_found_);
   });
 }
@@ -424,6 +428,7 @@ void JobWatch::wait_for_stall_of_all() {
 void JobWatch::compare_stall(const evidence::NodeEvidence& mine) {
   if (!hooks_.compare || board_ == nullptr) return tell_behind(parts_.messages, {mine});
   do_others_know_stall_ = true;
+  told_suspects_.reset();
   hooks_.compare(mine, [this, round = round_](const Evidence& all) {
     if (board_ != nullptr && round == round_ && do_others_know_stall_)
       tell_behind(parts_.messages, all);
@@ -436,30 +441,14 @@ void JobWatch::take_back_stall() {
   if (std::exchange(do_others_know_stall_, false)) hooks_.compare({}, nullptr);
 }
 
-std::vector<SilentRank> JobWatch::silent_of(const std::vector<SilentRank>& silent) const {
-  std::vector<SilentRank> found;
+void JobWatch::mark(const Suspects& found, evidence::NodeEvidence& mine) const {
   const auto beats = board_->beats();
-  for (const auto& one : silent) {
-    const auto at = one.rank.value();
-    const bool is_known = at < beats.size() && at < beats_then_.size();
-    if (!is_known || beats[at].time_ns == beats_then_[at].time_ns) found.push_back(one);
+  const auto silent = found.still_silent(beats);
+  for (auto& rank : mine.ranks) {
+    rank.summary.is_silent = std::ranges::any_of(
+        silent, [&](const SilentRank& one) { return one.rank == rank.summary.local_rank; });
+    rank.summary.is_stuck = found.is_still_stuck(rank.summary.local_rank, beats);
   }
-  return found;
-}
-
-std::vector<SilentRank> JobWatch::still_silent(const Suspects& suspects) const {
-  auto found = silent_of(suspects.silent);
-  if (found.empty()) return found;
-  const auto others = silent_of(suspects.nearly);
-  found.insert(found.end(), others.begin(), others.end());
-  return found;
-}
-
-bool JobWatch::is_still_stuck(const Suspects& suspects, LocalRank rank) const {
-  if (std::ranges::find(suspects.stuck, rank) == suspects.stuck.end()) return false;
-  const auto beat = board_->beat(rank);
-  const bool is_known = beat && rank.value() < beats_then_.size();
-  return is_known && beat->step == beats_then_[rank.value()].step && beat->section_since_ns == 0;
 }
 
 evidence::NodeEvidence JobWatch::evidence_of_page(const Suspects& suspects,
@@ -473,7 +462,7 @@ evidence::NodeEvidence JobWatch::evidence_of_page(const Suspects& suspects,
     evidence::RankSummary summary;
     summary.is_silent = one != silent.end();
     summary.is_overdue = summary.is_silent && one->is_overdue();
-    summary.is_stuck = is_still_stuck(suspects, worker);
+    summary.is_stuck = suspects.is_still_stuck(worker, beats);
     summary.is_starting =
         worker.value() < beats.size() && beats[worker.value()].beats < heartbeat::kFirstBeats;
     if (!summary.is_silent && !summary.is_stuck && !summary.is_starting) continue;
@@ -507,24 +496,21 @@ void JobWatch::conclude(const Suspects& found, Result<evidence::Answer> answer) 
     is_judging_ = false;
     return;
   }
-  const auto silent = still_silent(found);
+  const auto silent = found.still_silent(board_->beats());
   if (silent.empty()) return call_off();
   const bool is_on_stderr = answer && answer->file.empty();
   const std::string file = is_on_stderr ? kOnStderr : answer ? answer->file : std::string{};
   evidence::NodeEvidence mine;
   if (answer) mine = std::move(answer->evidence);
-  for (auto& rank : mine.ranks) {
-    rank.summary.is_silent = std::ranges::any_of(
-        silent, [&](const SilentRank& one) { return one.rank == rank.summary.local_rank; });
-    rank.summary.is_stuck = is_still_stuck(found, rank.summary.local_rank);
-  }
+  mark(found, mine);
   if (std::ranges::none_of(mine.ranks, [](const auto& rank) { return rank.summary.is_silent; }))
     mine = evidence_of_page(found, silent);
   if (!hooks_.compare) return name_culprit(silent, file, {std::move(mine)});
   do_others_know_stall_ = false;  // they know this instead
+  told_suspects_.reset();
   hooks_.compare(mine, [this, found, silent, file, round = round_](const Evidence& all) {
     if (board_ == nullptr || round != round_ || !is_judging_) return;
-    if (!still_silent(found).empty()) return name_culprit(silent, file, all);
+    if (!found.still_silent(board_->beats()).empty()) return name_culprit(silent, file, all);
     hooks_.compare({}, nullptr);
     call_off();
   });
@@ -543,45 +529,61 @@ void JobWatch::name_culprit(const std::vector<SilentRank>& silent, const std::st
 
 // ---- a hang of which other nodes tell ----
 
-std::vector<std::uint32_t> JobWatch::starting() const {
-  std::vector<std::uint32_t> found;
-  const auto beats = board_->beats();
-  for (const auto& record : parts_.workers.records()) {
-    const auto at = record.local_rank.value();
-    if (record.is_living() && at < beats.size() && beats[at].beats < heartbeat::kFirstBeats)
-      found.push_back(record.rank.value());
-  }
-  return found;
-}
-
+// Judged by the same rules as beside a silent rank of this node: one that is nearly silent counts
+// as silent, but is no reason to collect stacks. It may be in a long step; its own look tells.
 void JobWatch::look_for_others() {
   if (board_ == nullptr || is_judging_ || is_suspended_) return;
-  const auto ranks = starting();
-  if (ranks.empty()) return;
+  const auto beats = board_->beats();
+  const auto lives = living(parts_.workers);
+  const auto seen = hangs_.look_beside_silent(beats, lives, clock_now());
+  if (!seen.silent.empty()) return;  // found by our own look within a second
+  const Suspects found{seen.nearly, {}, seen.stuck, starting_ranks(beats, lives), beats};
+  if (found.stuck.empty() && found.starting.empty()) return;
   is_judging_ = true;
-  const std::string words = "ranks of another node are silent, and may wait for " +
-                            evidence::name_ranks(ranks) + ", of which no heartbeat is known";
+  const std::string words =
+      "ranks of another node are silent, and may wait for " +
+      awaited_words(ranks_of_workers(found.starting), ranks_of_workers(found.stuck));
   parts_.messages.warning(words + ": collecting stacks");
-  stacks_.collect({.question = {words, evidence::Purpose::end}},
-                  [this](Result<evidence::Answer> answer) { conclude_for_others(std::move(answer)); });
+  stacks_.collect(
+      {.question = {words, evidence::Purpose::end}, .silent = found.silent, .stuck = found.stuck},
+      [this, found](Result<evidence::Answer> answer) {
+        conclude_for_others(found, std::move(answer));
+      });
 }
 
 // The node of the silent ranks judges by the same facts, and reports a rank of its own.
-void JobWatch::conclude_for_others(Result<evidence::Answer> answer) {
+void JobWatch::conclude_for_others(const Suspects& found, Result<evidence::Answer> answer) {
   if (board_ == nullptr) return;
   if (!answer || is_suspended_) return go_on_watching();
+  auto mine = std::move(answer->evidence);
+  mark(found, mine);
+  const auto is_suspect = [](const auto& rank) {
+    return rank.summary.is_stuck || rank.summary.is_starting;
+  };
+  if (std::ranges::none_of(mine.ranks, is_suspect)) return go_on_watching();
   const std::string file = answer->file.empty() ? kOnStderr : answer->file;
-  hooks_.compare(answer->evidence, [this, file, round = round_](const Evidence& all) {
+  told_suspects_ = found;
+  hooks_.compare(mine, [this, found, file, round = round_](const Evidence& all) {
     if (board_ == nullptr || round != round_ || !is_judging_) return;
-    const bool is_any_silent = std::ranges::any_of(all, [](const auto& node) {
-      return std::ranges::any_of(node.ranks, [](const auto& r) { return r.summary.is_silent; });
+    const auto here = ranks_here();
+    const auto summaries = ranks_of(all);
+    const bool is_any_silent = std::ranges::any_of(summaries, [&](const auto& rank) {
+      return rank.is_silent && std::ranges::find(here, rank.rank) == here.end();
     });
     if (is_any_silent) {
-      const auto cause = cause_of_hang({}, ranks_here(), all);
-      if (cause.is_here) return report_hang({cause.worker, cause.text, file}, all);
+      const auto beats = board_->beats();
+      const auto cause = cause_of_hang(found.still_silent(beats), here, all);
+      if (cause.is_here && !found.has_gone_on(cause.worker, beats))
+        return report_hang({cause.worker, cause.text, file}, all);
     }
     go_on_watching();
   });
+}
+
+void JobWatch::take_back_suspects(const std::vector<heartbeat::Beat>& beats) {
+  if (!told_suspects_ || !told_suspects_->has_any_gone_on(beats)) return;
+  told_suspects_.reset();
+  hooks_.compare({}, nullptr);
 }
 
 // On several nodes its file gets what all of them found.

@@ -11,6 +11,7 @@
 #include "agent/watch/stack_collection.hpp"
 #include "agent/watch/stall_detector.hpp"
 #include "agent/watch/straggler_watch.hpp"
+#include "agent/watch/suspects.hpp"
 #include "agent/worker_group.hpp"
 
 #include <boost/asio/io_context.hpp>
@@ -76,7 +77,8 @@ class JobWatch {
   void suspended();
   void resumed(Instant now);
 
-  /// Ranks of some node are silent, and may wait for one here that sends no heartbeats.
+  /// Ranks of some node are silent, and may wait for one here that sends no heartbeats, or those of
+  /// one step.
   void look_for_others();
 
   // ---- what it knows ----
@@ -115,27 +117,20 @@ class JobWatch {
   /// No hang after all.
   void go_on_watching();
   void call_off();
-  /// What was found silent, and the ranks that may be the cause besides.
-  struct Suspects {
-    std::vector<SilentRank> silent;
-    std::vector<SilentRank> nearly{};
-    std::vector<LocalRank> stuck{};
-  };
   void conclude(const Suspects& found, Result<evidence::Answer> answer);
-  void conclude_for_others(Result<evidence::Answer> answer);
-  /// Silent and nearly so; none: those that were silent go on.
-  [[nodiscard]] std::vector<SilentRank> still_silent(const Suspects& found) const;
-  [[nodiscard]] bool is_still_stuck(const Suspects& found, LocalRank rank) const;
+  void conclude_for_others(const Suspects& found, Result<evidence::Answer> answer);
+  /// By what the heartbeats say now.
+  void mark(const Suspects& found, evidence::NodeEvidence& mine) const;
+  /// What other nodes were told of ranks that go on would blame them at the next hang.
+  void take_back_suspects(const std::vector<heartbeat::Beat>& beats);
   void tell_held(const HangDetector::Look& look, Instant now);
   void name_culprit(const std::vector<SilentRank>& silent, const std::string& file,
                     const Evidence& nodes);
   void report_hang(Hang hang, const Evidence& nodes);
-  /// Those that have given no sign of life since they were found so.
-  [[nodiscard]] std::vector<SilentRank> silent_of(const std::vector<SilentRank>& found) const;
   [[nodiscard]] std::vector<Rank> ranks_here() const;
-  /// Those of which no heartbeat is due yet, if they send any.
-  [[nodiscard]] std::vector<std::uint32_t> starting() const;
   [[nodiscard]] Rank rank_of(LocalRank worker) const;
+  [[nodiscard]] std::vector<std::uint32_t> ranks_of_workers(
+      const std::vector<LocalRank>& workers) const;
   [[nodiscard]] evidence::NodeEvidence evidence_of_page(
       const Suspects& suspects, const std::vector<SilentRank>& silent) const;
 
@@ -157,8 +152,9 @@ class JobWatch {
   StackCollection stacks_;
   std::optional<Instant> next_deadline_;
   Instant stall_look_{};
-  Instant expected_{};                       ///< when the timer fires
-  std::vector<heartbeat::Beat> beats_then_;  ///< when the silent ones were found
+  Instant expected_{};  ///< when the timer fires
+  /// For which silent ranks of other nodes may wait: these nodes know of them.
+  std::optional<Suspects> told_suspects_;
   bool is_put_off_ = false;  ///< ranks are silent, and other nodes' sections aren't known
   bool is_judging_ = false;  ///< a hang was found and its evidence is being collected
   bool is_suspended_ = false;

@@ -2,6 +2,7 @@
 
 #include "agent/evidence/stacks_report.hpp"
 #include "agent/heartbeat_board.hpp"
+#include "agent/job_folder_notes.hpp"
 #include "agent/output/run_folder.hpp"
 #include "agent/report.hpp"
 #include "agent/user_messages.hpp"
@@ -94,7 +95,8 @@ void StackCollection::tell(const evidence::Answer& answer) const {
 
 evidence::Request StackCollection::request_for(const evidence::Question& question) const {
   evidence::Request request;
-  request.facts.job = parts_.job_id;
+  const auto id = daemon_id_of(std::getenv(kJobFolderVariable));  // as `acc-ctl stacks ID` has it
+  request.facts.job = id.empty() ? parts_.job_id : id;
   request.facts.node = parts_.node;
   request.facts.round = round_.value();
   request.facts.why = question.why;

@@ -655,6 +655,11 @@ class UsersFiles(DaemonTest):
             self.assertIn(b" 200 ", answer)
         until(lambda: daemon.ask("POST", f"/v1/jobs/{id}/stacks").status == 200, "the agent's answer")
 
+    def test_stacks_of_a_daemons_job_were_headed_by_an_id_that_acc_ctl_does_not_know(self):
+        daemon, id, _ = self.begin()
+        answer = until(lambda: (answer := daemon.ask("POST", f"/v1/jobs/{id}/stacks")).status == 200 and answer, "the agent's answer")
+        self.assertTrue(answer.json["text"].startswith(f"job {id}, attempt 0, "), answer.json["text"])
+
     def watches(self, daemon):
         links = []
         for fd in os.listdir(f"/proc/{daemon.pid}/fd"):

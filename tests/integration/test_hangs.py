@@ -189,6 +189,18 @@ for step in range(100000):
 """, HANG)
         self.assert_culprit(job, 1, "stuck_here", "after step 20")
 
+    def test_the_process_that_a_rank_waits_for_was_not_in_the_stacks(self):
+        job = self.run_script("""
+for step in range(100000):
+    acc_heartbeat.heartbeat(step)
+    if rank == 1 and step == 20: subprocess.run(["sh", "-c", "sleep 1000; true"])
+    time.sleep(0.02)
+""", HANG)
+        stacks = self.assert_culprit(job, 1, None, "after step 20")
+        child = re.search(r"^    its child: pid (\d+) \(sh\), state S", stacks, re.M)
+        self.assertTrue(child, stacks)
+        self.assertRegex(stacks, rf"(?m)^    child of {child[1]}: pid \d+ \(sleep\), state S")
+
     def test_the_stack_of_a_helper_was_shown_for_its_ranks(self):
         job = self.run_script("""
 def stuck_here(): time.sleep(1e6)
@@ -809,9 +821,14 @@ class SeveralNodes(HangTest):
             if code:
                 self.assertRegex(self.report(jobs[0])["first_failure"]["cause"], "^hung: no worker used the CPU")
 
-    def named_by_both(self, words):
-        port = free_port()
-        flags = (f"--num_machines 2 --num_processes 4 --main_process_ip 127.0.0.1 --main_process_port {port} --hang_timeout 4 "
+    def test_one_on_another_node_that_sent_heartbeats_of_one_step_was_not_looked_at(self):
+        for job in self.named_by_both("retry=1@20", per_node=1):
+            self.assertIn("hung: sends heartbeats, but only of step 20", job.stderr)
+            self.assertIn("rank 0 waits for it", job.stderr)
+
+    def named_by_both(self, words, per_node=2):
+        port, last = free_port(), 2 * per_node - 1
+        flags = (f"--num_machines 2 --num_processes {2 * per_node} --main_process_ip 127.0.0.1 --main_process_port {port} --hang_timeout 4 "
                  "--first_step_timeout 60 --grace 2 --dead_after 20 --lease 40 --no_python")
         token = own_token("hangs")
         jobs = [self.job(f"{flags} --machine_rank {rank} --node_name n{rank} --report report.json", f"1000000 5 {words}", program=[WORKER], token=token)
@@ -819,16 +836,15 @@ class SeveralNodes(HangTest):
         for job in jobs:
             self.assertEqual(job.wait(120), HANG, job.stderr)
         for job in jobs:
-            self.assertIn("rank 3", self.report(job)["first_failure"]["cause"] + f"rank {self.report(job)['first_failure']['rank']}")
-            self.assertEqual(self.report(job)["first_failure"]["rank"], 3, job.stderr)
+            self.assertEqual(self.report(job)["first_failure"]["rank"], last, job.stderr)
         stacks = [self.report(job)["first_failure"]["stacks"] for job in jobs]
         self.assertEqual(stacks[0], stacks[1], "the file lies on the node of the rank that hung")
         self.assertRegex(jobs[0].stderr, rf"stacks +{re.escape(stacks[0])} \(there\)")
-        self.assertIn("behind the others: rank 3", read(stacks[0]))
+        self.assertIn(f"behind the others: rank {last}", read(stacks[0]))
         # The node of the rank has the stacks of all.
         stacks = read(self.report(jobs[1])["first_failure"]["stacks"])
-        self.assertIn("behind the others: rank 3", stacks)
-        self.assertEqual(sorted(re.findall(r"^  rank (\d)  on n\d ", stacks, re.M)), ["0", "1", "2", "3"], stacks)
+        self.assertIn(f"behind the others: rank {last}", stacks)
+        self.assertEqual(sorted(re.findall(r"^  rank (\d)  on n\d ", stacks, re.M)), [str(rank) for rank in range(last + 1)], stacks)
         return jobs
 
 

@@ -213,6 +213,26 @@ class Restart(NodesTest):
             self.assertEqual(found[host].keys(), found["c"].keys())
             self.assertEqual({**found[host], "time": 0, "peak_rss_bytes": 0}, {**found["c"], "time": 0, "peak_rss_bytes": 0})
 
+    def test_a_failure_that_is_never_restarted_was_one_line_on_the_other_nodes(self):
+        cluster = self.cluster("a b")
+        program = os.path.join(cluster.folder, "fails.py")
+        write(program, "import os, socket, time\n"
+                       "if os.environ['RANK'] != '1': time.sleep(1000)\n"
+                       "print('disk quota exceeded', flush=True)\n"
+                       "agent = socket.socket(socket.AF_UNIX)\n"
+                       "agent.connect(os.environ['ACC_AGENT_SOCKET'].replace('@', '\\0', 1))\n"
+                       "agent.sendall(b'hello 1\\nno_restart the loss is NaN\\n')\n"
+                       "os._exit(7)\n")
+        for host in cluster.names:
+            cluster.start(host, "--max_restarts 3 --report report.json", program=["--no_python", "/usr/bin/python3", program])
+        self.all_end(cluster, 7)
+        for node in cluster.nodes.values():
+            block = node.stderr.split("job failed: ")[1]
+            for row in (r"^rank 1\b.* exited with code 7\n", r"who +rank 1 ", r"it said +a restart won't help: the loss is NaN\n",
+                        r"\| disk quota exceeded\n", r"done +restarted 0 of 3 times"):
+                self.assertRegex(block, row)
+            self.assertEqual(self.report(node)["first_failure"]["no_restart"], "the loss is NaN")
+
     def test_ranks_of_another_node_that_had_finished_too_early_were_named_in_its_own_report_alone(self):
         cluster = self.cluster("a b c", slots=2)
         program = os.path.join(cluster.folder, "early.sh")

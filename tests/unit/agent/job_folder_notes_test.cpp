@@ -85,6 +85,8 @@ TEST_CASE("a run's logs are named after the job, else after the daemon's id of i
   const char* const folder = "/var/lib/acc/jobs/train-k3jd82/user";
   CHECK(run_id_of("none", folder) == "train-k3jd82");
   CHECK(run_id_of("my-job", folder) == "my-job");
+  CHECK(daemon_id_of(folder) == "train-k3jd82");
+  CHECK(daemon_id_of(nullptr).empty());
   CHECK(run_id_of("none", nullptr) == "none");
   for (const auto* wrong : {"", "relative/user", "/", "/user"})
     CHECK(run_id_of("none", wrong) == "none");

@@ -263,6 +263,22 @@ TEST_CASE("a failure on another node is told as one here", "[agent][report]") {
   CHECK_THAT(to_text(report, false), Contains("rank 5 on b was killed"));
 }
 
+TEST_CASE("a failure on another node after which nothing restarts was one line",
+          "[agent][report]") {
+  auto report = failed_elsewhere();
+  report.outcome = GENERATE(Outcome::never_retry, Outcome::no_progress, Outcome::nodes_missing);
+  report.reason = "nodes are missing";
+  report.elsewhere->failure.no_restart = "loss is NaN at step 42";
+  const std::string text = to_text(report, false);
+  CHECK_THAT(text, Contains("rank 5 on node-b was killed by SIGSEGV (11)\n"));
+  CHECK_THAT(text, Contains("it said   a restart won't help: loss is NaN at step 42\n"));
+  CHECK_THAT(text, Contains("output    its last 2 lines:\n    | step 41\n    | step 42\n"));
+  CHECK_THAT(text, Contains("its log   /logs/run/attempt_2/1 (there)\n"));
+  CHECK_THAT(text, Contains("done      restarted "));
+  const auto json = nlohmann::json::parse(to_json(report));
+  CHECK(json["first_failure"]["no_restart"] == "loss is NaN at step 42");
+}
+
 TEST_CASE("ranks of another node that had finished too early were named in its report alone",
           "[agent][report]") {
   const std::string words = "others    had finished: rank 4 on b; ranks 6-8 on c\n";

@@ -27,6 +27,7 @@ inline Failure sample_failure() {
           .last_lines = "step 12\nstep 13\n",
           .log_path = "/logs/attempt_1/1/stderr.log",
           .stacks_path = "/logs/stacks-1.txt",
+          .no_restart = "loss is NaN",
           .pid = 4711,
           .ago = Millis{1234},
           .round = Round{7},

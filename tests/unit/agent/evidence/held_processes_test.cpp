@@ -7,6 +7,7 @@
 #include <catch2/catch.hpp>
 
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -89,4 +90,32 @@ TEST_CASE("no debugger is started after the deadline", "[agent][evidence]") {
   run_tools(tools, 1, clock_now() - 1ms);
   CHECK_FALSE(tools.front().is_finished);
   CHECK(tools.front().output.empty());
+}
+
+TEST_CASE("of the processes that a rank has started the nearest are told, and how many more live",
+          "[agent][evidence]") {
+  const auto wait_here = [] {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (::alarm(60);;) ::pause();
+  };
+  const pid_t rank = ::fork();
+  if (rank == 0) {
+    if (::fork() == 0) ::_exit(0);  // nobody reaps it: it doesn't live
+    for (int i = 0; i < 18; ++i) {
+      if (::fork() != 0) continue;
+      if (i == 0 && ::fork() == 0) wait_here();
+      wait_here();
+    }
+    wait_here();
+  }
+  std::vector<std::string> words;
+  const bool are_all_there = wait_for([&] {
+    words = descendant_words(rank);
+    return words.size() == 17 && words.back() == "… and 3 more below it";
+  });
+  CHECK(are_all_there);
+  CHECK(words.front().starts_with("its child: pid "));
+  CHECK(words.front().find("), state ") != std::string::npos);
+  ::kill(rank, SIGKILL);
+  ::waitpid(rank, nullptr, 0);
 }

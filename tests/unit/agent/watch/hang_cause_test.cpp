@@ -215,6 +215,38 @@ TEST_CASE("a rank that sends no heartbeats is blamed as such, also by its node, 
   CHECK(cause_of_hang({}, kOnB, {b, a}).text.starts_with("hung: no heartbeat since its first, at "));
 }
 
+TEST_CASE("the only suspect of a node, with heartbeats of one step, is named by both nodes",
+          "[agent][watch]") {
+  auto a = node_of("a", 0), b = node_of("b", 2);
+  b.ranks.pop_back();
+  for (auto& rank : a.ranks) rank.summary.waits_for_others = true;
+  auto& trying = b.ranks[0].summary;
+  trying.is_silent = false;
+  trying.is_stuck = true;
+  trying.waits_for_others = false;
+  trying.step = 42;
+  trying.at = "fetch (data.py:7)";
+  const auto on_b = cause_of_hang({}, kOnB, {b, a});
+  CHECK(on_b.is_here);
+  CHECK(on_b.text ==
+        "hung: sends heartbeats, but only of step 42, at fetch (data.py:7); ranks 0,1 wait for it");
+  CHECK(cause_of_hang(both_silent(), kOnA, {a, b})
+            .text.starts_with(
+                "hung: waits for rank 2 on b, which hung: sends heartbeats, but only "));
+  // A thread of a rank that waits sends heartbeats, too.
+  trying.waits_for_others = true;
+  CHECK_FALSE(cause_of_hang({}, kOnB, {b, a}).is_here);
+}
+
+TEST_CASE("silent ranks of another node may wait for some that start, and some that try again",
+          "[agent][watch]") {
+  CHECK(awaited_words({2}, {}) == "rank 2, of which no heartbeat is known");
+  CHECK(awaited_words({}, {1}) == "rank 1, which sends heartbeats of one step");
+  CHECK(awaited_words({2}, {1, 3}) ==
+        "rank 2, of which no heartbeat is known, or ranks 1,3, which send heartbeats of one step "
+        "each");
+}
+
 TEST_CASE("a section that is over its limit on another node is no silence of heartbeats",
           "[agent][watch]") {
   auto a = node_of("a", 0), b = node_of("b", 2);

@@ -447,6 +447,24 @@ TEST_CASE("a rank that tries again and again, with heartbeats of one step, is st
   CHECK(look.stuck == (goes_on ? std::vector<LocalRank>{} : std::vector<LocalRank>{LocalRank{1}}));
 }
 
+TEST_CASE(
+    "a rank with heartbeats of one step wasn't looked at where all silent ranks were elsewhere",
+    "[agent][hang]") {
+  Ranks ranks{fixed(10s), 3};
+  for (int i = 0; i < 5; ++i) ranks.beat_all(kStart + i * 1s);
+  for (int i = 5; i < 10; ++i) {
+    const Instant now = kStart + i * 1s;
+    ranks.beat(0, now);
+    ranks.beats[1].time_ns = ns(now);
+    ranks.look(now);
+  }
+  const auto look = ranks.detector.look_beside_silent(ranks.beats, ranks.lives, kStart + 10s);
+  CHECK(look.silent.empty());
+  CHECK(look.stuck == std::vector<LocalRank>{LocalRank{1}});
+  CHECK(ranks_of(look.nearly) == Numbers{2});  // in a long step, maybe
+  CHECK(ranks.look(kStart + 10s).stuck.empty());
+}
+
 TEST_CASE("a step in which another rank was in a section isn't learned", "[agent][hang]") {
   Ranks ranks{learning(), 2};
   Instant now = kStart;
