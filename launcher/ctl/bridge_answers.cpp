@@ -45,9 +45,12 @@ int code_of_refusal(unsigned status, const std::string& body) {
   if (code == "no_such_user" || code == "authentication_failed" || code == "version_differs")
     return to_int(ExitCode::refused);
   if (status == kHttpBadRequest) return to_int(ExitCode::usage);
-  // Unavailable: it takes no jobs now, as it is drained or shuts down.
-  const bool is_away = is_unanswered(status, body) || status == kHttpUnavailable;
-  return is_away ? agent::kAwayExit : to_int(ExitCode::failure);
+  // Or it takes no jobs now, as it is drained.
+  return is_away(status, body) ? agent::kAwayExit : to_int(ExitCode::failure);
+}
+
+bool is_away(unsigned status, const std::string& body) {
+  return is_unanswered(status, body) || status == kHttpUnavailable;
 }
 
 bool is_uncertain(unsigned status, const std::string& body) {

@@ -16,6 +16,8 @@ namespace acc::ctl {
 [[nodiscard]] std::string refusal_text(unsigned status, const std::string& body);
 /// As acc-launch's exit codes, or kNoRoomExit; kAwayExit is one of them.
 [[nodiscard]] int code_of_refusal(unsigned status, const std::string& body);
+/// Its daemon gives no answer now, starts or shuts down.
+[[nodiscard]] bool is_away(unsigned status, const std::string& body);
 /// The request may have been carried out all the same.
 [[nodiscard]] bool is_uncertain(unsigned status, const std::string& body);
 

@@ -407,6 +407,52 @@ SCENARIO("an attached bridge follows a job that is there, and stops nothing", "[
   CHECK(story.all<AskDaemon>().empty());
 }
 
+SCENARIO("a node whose daemon was restarted as acc-ctl attach began was missing for the whole job",
+         "[ctl][bridge]") {
+  auto attached = wish();
+  attached.job = "y";
+  attached.skips_old = true;
+  const std::string unreachable = R"({"error": "refused", "code": "node_unreachable"})";
+  const auto is_followed_from_the_beginning = [&](Story& story) {
+    CHECK(std::holds_alternative<agent::Prepared>(story.only<SendMark>().mark));
+    story.ordered(agent::Go{});
+    REQUIRE(story.all<OpenStream>().size() == 2);
+    CHECK(story.all<OpenStream>()[0].target.ends_with("&from=0"));
+    // Asked again soon, and copied when it answers.
+    story.hears(BridgeStreamEnded{false, 502, true, unreachable});
+    CHECK(story.delay(BridgeTimer::out) == Millis{50});
+    CHECK(story.delay(BridgeTimer::state) == Millis{500});
+    story.answered(BridgeAsk::state, 502, unreachable);
+    CHECK(story.delay(BridgeTimer::state) == Millis{500});
+    CHECK(story.all<FinishBridge>().empty());
+    story.hears(BridgeTimerFired{BridgeTimer::out});
+    CHECK(story.only<OpenStream>().target.ends_with("&from=0"));
+  };
+  WHEN("it was known to be away") {
+    attached.is_away = true;
+    Story story{attached};
+    story.ordered(agent::Prepare{"token"});
+    CHECK(story.all<AskDaemon>().empty());
+    is_followed_from_the_beginning(story);
+  }
+  WHEN("it turns out now") {
+    Story story{attached};
+    story.ordered(agent::Prepare{"token"}).answered(BridgeAsk::state, 502, unreachable);
+    is_followed_from_the_beginning(story);
+  }
+  WHEN("our own daemon is away") {
+    Story story{attached};
+    story.ordered(agent::Prepare{"token"}).hears(BridgeUnanswered{BridgeAsk::state, "it is gone"});
+    is_followed_from_the_beginning(story);
+  }
+  WHEN("it knows no such job") {
+    Story story{attached};
+    story.ordered(agent::Prepare{"token"})
+        .answered(BridgeAsk::state, 404, R"({"error": "no job"})");
+    CHECK(story.only<FinishBridge>().code == 1);
+  }
+}
+
 SCENARIO("two quick Ctrl-C of acc-ctl attach left a job that was said to have been asked to stop",
          "[ctl][bridge]") {
   auto attached = wish();
