@@ -17,7 +17,7 @@ using boost::asio::awaitable;
 
 namespace {
 
-/// As it stands in the folder: .yaml or .yml.
+/// As it stands in the folder, with its ending.
 std::string file_name(const JobFile& file) { return file.path.substr(file.path.rfind('/') + 1); }
 
 }  // namespace
