@@ -1,6 +1,7 @@
 #include "launcher/ctl/bridge_answers.hpp"
 
 #include "common/exit_codes.hpp"
+#include "common/text.hpp"
 #include "launcher/ctl/http_response.hpp"
 
 #include <nlohmann/json.hpp>
@@ -105,6 +106,14 @@ std::vector<agent::OutputLost> losses_of(const std::string& body) {
         {count(loss, "lines"), count(loss, "bytes"), text_of(loss, "where"), text_of(loss, "why")});
   }
   return lost;
+}
+
+std::string start_failure_of(const std::string& body) {
+  const auto job = parse_json(body);
+  const auto report = job.is_object() ? job.find("report") : job.end();
+  if (report == job.end()) return {};
+  const auto why = text_of(*report, "start_failure");
+  return printable(why.empty() ? text_of(*report, "reason") : why, 500);
 }
 
 std::string output_refusal_of(const std::string& body) {

@@ -215,9 +215,10 @@ void revive_streams(BridgeState& state, BridgeActions& out) {
   }
 }
 
-std::string why_of(const JobRow& job) {
+std::string why_of(const JobRow& job, const std::string& body) {
   if (!job.reason.empty() || !job.exit_code) return job.reason;
-  return "exit code " + std::to_string(*job.exit_code);
+  const auto why = start_failure_of(body);
+  return "exit code " + std::to_string(*job.exit_code) + (why.empty() ? "" : ": " + why);
 }
 
 // Where the disk is full that keeps its output, the node's own warning waits for room, too.
@@ -259,7 +260,8 @@ void on_state(BridgeState& state, const BridgeAnswered& e, BridgeActions& out) {
     const bool is_untold = state.wish.detaches || !job->exit_code || !job->reason.empty();
     if (is_news && job->state == "failed" && is_untold)
       out.emplace_back(TellBridge{
-          "its job " + state.job + " failed: " + why_of(*job) + "; what it wrote: acc-ctl logs " +
+          "its job " + state.job + " failed: " + why_of(*job, e.body) +
+          "; what it wrote: acc-ctl logs " +
           (state.wish.node.empty() ? "" : "--node " + state.wish.node + " ") + state.job});
     if (!is_news) revive_streams(state, out);
   }

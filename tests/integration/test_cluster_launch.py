@@ -298,6 +298,14 @@ class Refusals(OnDaemons):
         self.assertRegex(job.stderr, r"acc-launch: b: its job (\S+) failed: acc-launch exited with code 77 before it began; what it wrote: acc-ctl logs --node b \1")
         self.nothing_left(job)
 
+    def test_a_detached_part_that_could_not_start_said_its_exit_code_alone(self):
+        self.begin("a")
+        self.nodes["b"] = self.daemon("b", "--launch", self.trial_only("launch", f'ulimit -n 16; exec {ACC} "$@"'))
+        job = self.launch("mark=up", "a:1,b:1", "--detach --join_timeout 6s")
+        self.assertEqual(job.wait(60), 71, job.stderr)
+        self.assertRegex(job.stderr, r"acc-launch: b: its job \S+ failed: exit code 71: .*descriptors.*; what it wrote: acc-ctl logs --node b ")
+        self.nothing_left(job)
+
     def test_a_submitted_job_whose_acc_launch_cannot_be_executed_is_told(self):
         broken = self.trial_only("launch", "exit 77")
         self.nodes = {"a": self.daemon("a", "--launch", broken)}

@@ -385,6 +385,26 @@ TEST_CASE("a detached job that couldn't start ended after ten seconds, without a
   CHECK(told[0].text.find(" failed: exit code 127; what it wrote: acc-ctl logs ") != std::string::npos);
 }
 
+TEST_CASE("a detached job whose part couldn't start said its exit code alone", "[ctl][bridge]") {
+  auto detached = wish();
+  detached.detaches = true;
+  Story story{detached};
+  story.running();
+  WHEN("its report has the reason") {
+    story.answered(BridgeAsk::state, 200, R"({"id": "x", "state": "failed", "exit_code": 71,
+      "report": {"start_failure": "cannot start worker 5: Resource\ntemporarily unavailable", "reason": null}})");
+    const auto told = story.only<TellBridge>().text;
+    CHECK(told.find(" failed: exit code 71: cannot start worker 5: Resource") != std::string::npos);
+    CHECK(told.find('\n') == std::string::npos);
+  }
+  WHEN("its report is none, as of another user's making") {
+    story.answered(
+        BridgeAsk::state, 200,
+        R"({"id": "x", "state": "failed", "exit_code": 71, "report": ["start_failure"]})");
+    CHECK(story.only<TellBridge>().text.find(" failed: exit code 71; ") != std::string::npos);
+  }
+}
+
 SCENARIO("an attached bridge follows a job that is there, and stops nothing", "[ctl][bridge]") {
   auto attached = wish();
   attached.job = "y";
