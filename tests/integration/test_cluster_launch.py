@@ -136,6 +136,15 @@ class Jobs(OnDaemons):
         self.assertRegex(job.stderr, rf"{re.escape(address)}: is b, under another name|b: is {re.escape(address)}, under another name")
         self.assertEqual(job.events("up"), [])
 
+    def test_a_command_line_of_a_thousand_file_names_was_refused_with_a_dump_of_the_plan(self):
+        self.begin("a b")
+        script = self.folder + "/counts"
+        write(script, "#!/bin/sh\necho $#\n", 0o755)
+        names = " ".join(f"/data/set/part-{i:06d}-of-100000.parquet" for i in range(1000))
+        for _ in range(3):
+            job = self.ends(self.launch(names, "a:1,b:1", program=["--no_python", script]), 0)
+            self.assertEqual(self.plain(job.stdout), "1001\n" * 2)
+
     def test_a_failed_round_is_restarted_on_all_hosts(self):
         self.begin()
         report = self.folder + "/report.json"
