@@ -103,6 +103,13 @@ awaitable<Result<LoginUser>> Admission::admit(Principal who, Submission& submiss
   auto user = co_await user_for(who, submission.user);
   if (user.has_error()) co_return user.error();
   if (auto why = refusal(who, submission, user->uid)) co_return *why;
+  if (auto& launch = submission.launch) {
+    const auto& derive = keeper_.settings().launch_secret;
+    if (!derive)
+      co_return Error{Errc::unavailable, "launch: " + host_name() + " has no cluster secret"};
+    if (const auto secret = derive(user->name, *launch); secret.has_error())
+      co_return Error{Errc::unavailable, "launch: " + secret.error().what};
+  }
   if (!submission.names_slots) {
     const auto slots = slots_of(co_await plan_of(who, *user, submission));
     if (slots.has_error()) co_return slots.error();
@@ -111,13 +118,6 @@ awaitable<Result<LoginUser>> Admission::admit(Principal who, Submission& submiss
     if (auto wrong = submission_complaint(submission); !wrong.empty())
       co_return Error{Errc::bad_usage, wrong};
     if (auto why = refusal(who, submission, user->uid)) co_return *why;
-  }
-  if (auto& launch = submission.launch) {
-    const auto& derive = keeper_.settings().launch_secret;
-    if (!derive)
-      co_return Error{Errc::unavailable, "launch: " + host_name() + " has no cluster secret"};
-    if (const auto secret = derive(user->name, *launch); secret.has_error())
-      co_return Error{Errc::unavailable, "launch: " + secret.error().what};
   }
   co_return user;
 }
