@@ -81,6 +81,19 @@ std::optional<Error> Admission::restart_refusal(const Principal& who, const Job&
 
 // ---- the submission ----
 
+namespace {
+
+/// Where no job can be made of it, 1: its record or its log will say why.
+Result<std::uint32_t> slots_of(const Result<LauncherTrials::Trial>& trial) {
+  if (trial.has_error() && trial.error().code != Errc::bad_usage) return trial.error();
+  if (trial.has_error() || trial->exit_code != 0) return 1U;
+  const auto plan = read_plan(trial->output);
+  if (plan.has_error()) return plan.error();
+  return *plan ? (*plan)->share.slots : 1U;
+}
+
+}  // namespace
+
 awaitable<Result<LoginUser>> Admission::admit(Principal who, Submission& submission) {
   if (auto wrong = submission_complaint(submission); !wrong.empty())
     co_return Error{Errc::bad_usage, wrong};
@@ -90,25 +103,21 @@ awaitable<Result<LoginUser>> Admission::admit(Principal who, Submission& submiss
   auto user = co_await user_for(who, submission.user);
   if (user.has_error()) co_return user.error();
   if (auto why = refusal(who, submission, user->uid)) co_return *why;
-  if (!submission.names_slots) {
-    const auto plan = co_await plan_of(who, *user, submission);
-    const bool was_refused = plan.has_error() && (plan.error().code == Errc::exhausted ||
-                                                  plan.error().code == Errc::unavailable);
-    if (was_refused) co_return plan.error();
-    // Where no plan can be made, 1: its log will say why.
-    submission.slots =
-        plan.has_value() && plan->exit_code == 0 ? share_of_plan(plan->output).slots : 1;
-    // Of the user's own making: it must be one that the record can hold.
-    if (auto wrong = submission_complaint(submission); !wrong.empty())
-      co_return Error{Errc::bad_usage, wrong};
-    if (auto why = refusal(who, submission, user->uid)) co_return *why;
-  }
   if (auto& launch = submission.launch) {
     const auto& derive = keeper_.settings().launch_secret;
     if (!derive)
       co_return Error{Errc::unavailable, "launch: " + host_name() + " has no cluster secret"};
     if (const auto secret = derive(user->name, *launch); secret.has_error())
       co_return Error{Errc::unavailable, "launch: " + secret.error().what};
+  }
+  if (!submission.names_slots) {
+    const auto slots = slots_of(co_await plan_of(who, *user, submission));
+    if (slots.has_error()) co_return slots.error();
+    submission.slots = *slots;
+    // Of the user's own making: it must be one that the record can hold.
+    if (auto wrong = submission_complaint(submission); !wrong.empty())
+      co_return Error{Errc::bad_usage, wrong};
+    if (auto why = refusal(who, submission, user->uid)) co_return *why;
   }
   co_return user;
 }
@@ -131,7 +140,9 @@ awaitable<std::optional<Error>> Admission::try_launcher(Principal who, LoginUser
     std::ranges::replace(why, '\n', ' ');
     co_return Error{Errc::bad_usage, printable(why, kLongest)};
   }
-  const auto program = program_of_plan(plan->output);
+  const auto printed = read_plan(plan->output);
+  if (printed.has_error()) co_return printed.error();
+  const auto program = *printed ? (*printed)->program : std::nullopt;
   if (!program || program->problem.empty()) co_return std::nullopt;
   // acc-launch's own reason and advice, behind the path as it quotes it.
   const auto reason = program->problem.rfind("': ");

@@ -172,6 +172,8 @@ std::string encode_error(unsigned status, const std::string& what,
   return line(value);
 }
 
+std::string encode_warning(const std::string& what) { return line({{"warning", what}}); }
+
 std::string_view to_text(JobState state) {
   switch (state) {
     case JobState::waiting:

@@ -36,6 +36,8 @@ inline constexpr std::size_t kListedJobBytes = kListedWordBytes + 2048;
 [[nodiscard]] std::string encode_error(unsigned status, const std::string& what,
                                        const std::vector<std::string>& complaints,
                                        std::string_view code = {});
+/// Of what was done, but not wholly.
+[[nodiscard]] std::string encode_warning(const std::string& what);
 /// One node of the list: what it says of itself, or why it says nothing.
 struct NodeAnswer {
   std::string node;   ///< as in the settings

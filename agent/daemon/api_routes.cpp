@@ -140,7 +140,7 @@ awaitable<HttpReply> drain(ApiContext& api, ApiCall call) {
   if (!reason.is_right()) co_return refused(reason.complaints);
   const auto done = co_await api.jobs.drain(call.who, std::move(reason.value));
   if (!done) co_return failed(done.error(), 409);
-  co_return accepted();
+  co_return done->empty() ? accepted() : json_reply(202, encode_warning(*done));
 }
 
 awaitable<HttpReply> undrain(ApiContext& api, ApiCall call) {

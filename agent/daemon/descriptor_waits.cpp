@@ -101,7 +101,9 @@ awaitable<Result<std::string>> read_to_end(UniqueFd fd, std::size_t most,
   while (!error) {
     const auto n = co_await source.descriptor().async_read_some(
         asio::buffer(chunk), asio::redirect_error(asio::use_awaitable, error));
-    text.append(chunk, std::min(n, most - text.size()));
+    text.append(chunk, n);
+    if (text.size() > most)
+      co_return Error{Errc::malformed, what + ": more than " + std::to_string(most) + " bytes"};
   }
   if (source.is_late()) co_return Error{Errc::timed_out, what};
   co_return text;

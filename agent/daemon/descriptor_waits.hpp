@@ -14,8 +14,9 @@ namespace acc::agent::daemon {
 /// Writes `request` and a newline, and reads the reply's line, which is returned without its end.
 boost::asio::awaitable<Result<std::string>> ask_agent(UniqueFd socket, std::string request,
                                                       std::chrono::milliseconds limit);
-/// All until the end of file, at most `most` bytes; the rest is read and dropped.
-/// @return timed_out with what was waited for, if it doesn't end
+/// All until the end of file.
+/// @return with what was waited for: timed_out, if it doesn't end; malformed, once there are more
+///   than `most` bytes
 boost::asio::awaitable<Result<std::string>> read_to_end(UniqueFd fd, std::size_t most,
                                                         std::chrono::milliseconds limit,
                                                         std::string what);

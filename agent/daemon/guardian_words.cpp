@@ -112,9 +112,8 @@ std::vector<std::string> guardian_environment(const LoginUser& user, const Submi
 }
 
 bool is_job_name(std::string_view text) {
-  constexpr std::size_t kLongest = 64;
   const auto is_lower = [](char c) { return (c >= 'a' && c <= 'z') || is_digit(c); };
-  return !text.empty() && text.size() <= kLongest && is_lower(text[0]) &&
+  return !text.empty() && text.size() <= kLongestJobName && is_lower(text[0]) &&
          std::ranges::all_of(
              text, [&](char c) { return is_lower(c) || c == '.' || c == '_' || c == '-'; });
 }

@@ -40,6 +40,7 @@ inline constexpr std::size_t kMostVariables = 4096;  ///< that a submission may 
 
 /// Names the first thing that makes a submission impossible; empty: it may be recorded.
 [[nodiscard]] std::string submission_complaint(const Submission& submission);
+inline constexpr std::size_t kLongestJobName = 64;
 [[nodiscard]] bool is_job_name(std::string_view text);
 
 }  // namespace acc::agent::daemon

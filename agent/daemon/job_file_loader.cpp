@@ -17,7 +17,7 @@ using boost::asio::awaitable;
 
 namespace {
 
-/// As it stands in the folder: .yaml or .yml.
+/// As it stands in the folder, with its ending.
 std::string file_name(const JobFile& file) { return file.path.substr(file.path.rfind('/') + 1); }
 
 }  // namespace
@@ -150,7 +150,9 @@ awaitable<Result<PlanShare>> JobFileLoader::check(LoginUser user, const JobFile&
   (void)co_await on_pool(keeper_.files(), std::move(remove));
   if (trial.has_error()) co_return trial.error();
   if (trial->exit_code == 0) {
-    const auto share = share_of_plan(trial->output);
+    const auto plan = read_plan(trial->output);
+    if (plan.has_error()) co_return plan.error();
+    const auto share = *plan ? (*plan)->share : PlanShare{};
     const auto why = complaint(share);
     if (why.empty()) co_return share;
     co_return Error{Errc::bad_config, why};

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -20,6 +21,8 @@ namespace {
 
 constexpr std::size_t kLargest = std::size_t{1} << 20U;
 constexpr std::size_t kMost = 1000;
+/// JSON is read as YAML, which it is.
+constexpr std::array<std::string_view, 3> kEndings{".yaml", ".yml", ".json"};
 
 // It only has to tell a changed file from the same one, and each file harms its owner alone.
 std::string digest_of(std::string_view text) {
@@ -33,6 +36,10 @@ std::string digest_of(std::string_view text) {
 
 // Empty: it may run.
 std::string complaint(const struct stat& info, const std::string& stem, uid_t daemon) {
+  if (stem.size() > kLongestJobName)
+    return "its name has " + std::to_string(stem.size()) +
+           " bytes before its ending, and at most " + std::to_string(kLongestJobName) +
+           " are one of a job";
   if (!is_job_name(stem))
     return "its name is none of a job: a-z, 0-9, '.', '_' and '-', a letter or digit first";
   if (!S_ISREG(info.st_mode)) return "it is no regular file";
@@ -86,8 +93,9 @@ Result<JobFiles> read_job_files(const std::string& folder, uid_t daemon) {
   std::vector<std::string> names;
   while (const dirent* entry = ::readdir(entries)) {
     const std::string_view name{entry->d_name};
-    if (name[0] != '.' && (name.ends_with(".yaml") || name.ends_with(".yml")))
-      names.emplace_back(name);
+    const bool is_job = std::ranges::any_of(
+        kEndings, [name](std::string_view ending) { return name.ends_with(ending); });
+    if (name[0] != '.' && is_job) names.emplace_back(name);
     if (names.size() > kMost) break;
   }
   ::closedir(entries);

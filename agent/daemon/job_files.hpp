@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-/// The jobs of /etc/acc/jobs.d: a file each, NAME.yaml, run as its owner. Only acc-launch reads
-/// what is in it.
+/// The jobs of /etc/acc/jobs.d: a file each, NAME.yaml or NAME.json, run as its owner. Only
+/// acc-launch reads what is in it.
 namespace acc::agent::daemon {
 
 struct JobFile {

@@ -184,14 +184,14 @@ awaitable<Result<void>> JobService::remove(Principal who, JobId id) {
   co_return co_await impl_->keeper.pruner().drop(*job);
 }
 
-awaitable<Result<void>> JobService::drain(Principal who, std::string reason) {
+awaitable<Result<std::string>> JobService::drain(Principal who, std::string reason) {
   constexpr std::size_t kLongest = 1000;
   auto text = printable(reason.empty() ? "by hand" : reason, kLongest);
-  co_return co_await impl_->drain.set(who, std::move(text));
+  co_return co_await impl_->drain.drain(who, std::move(text));
 }
 
 awaitable<Result<void>> JobService::undrain(Principal who) {
-  co_return co_await impl_->drain.set(who, "");
+  co_return co_await impl_->drain.undrain(who);
 }
 
 awaitable<Result<std::string>> JobService::control(Principal who, JobId id, std::string request) {

@@ -38,7 +38,7 @@ class JobService : public Jobs {
   boost::asio::awaitable<Result<void>> signal(Principal who, JobId id, int signo) override;
   boost::asio::awaitable<Result<void>> restart(Principal who, JobId id) override;
   boost::asio::awaitable<Result<void>> remove(Principal who, JobId id) override;
-  boost::asio::awaitable<Result<void>> drain(Principal who, std::string reason) override;
+  boost::asio::awaitable<Result<std::string>> drain(Principal who, std::string reason) override;
   boost::asio::awaitable<Result<void>> undrain(Principal who) override;
   boost::asio::awaitable<Result<std::string>> control(Principal who, JobId id,
                                                       std::string request) override;

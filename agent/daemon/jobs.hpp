@@ -162,7 +162,8 @@ class Jobs {
   virtual boost::asio::awaitable<Result<void>> restart(Principal who, JobId id) = 0;
   /// Of an ended job.
   virtual boost::asio::awaitable<Result<void>> remove(Principal who, JobId id) = 0;
-  virtual boost::asio::awaitable<Result<void>> drain(Principal who, std::string reason) = 0;
+  /// @return a warning; empty: a restart of the daemon doesn't change it
+  virtual boost::asio::awaitable<Result<std::string>> drain(Principal who, std::string reason) = 0;
   virtual boost::asio::awaitable<Result<void>> undrain(Principal who) = 0;
   /// The reply of the job's agent to one request line of the control socket, within 2 s;
   /// to control::kStacksRequest within 15 s.

@@ -23,6 +23,7 @@
 #include <csignal>
 #include <exception>
 #include <utility>
+#include <variant>
 
 namespace acc::agent::daemon {
 
@@ -34,6 +35,9 @@ namespace {
 constexpr auto kTrialLimit = 20s;
 /// For earlier trials of the user. With the trial's own time it is less than a request may take.
 constexpr auto kTurnLimit = 5s;
+/// Of what a trial writes. A plan holds the words once, at most six bytes for one (\u001b): those
+/// of the longest submission take 1.6 MiB.
+constexpr std::size_t kMostOutput = std::size_t{4} << 20U;
 
 Result<rendezvous::SecretBytes> secret_for(const ServiceSettings& settings, const LoginUser& user,
                                            const Submission& submission) {
@@ -112,6 +116,32 @@ struct TrialChild {
   }
 };
 
+/// What a trial writes to blocks, as any pipe of a shell does: a program that meets a full one that
+/// doesn't gives up in the middle.
+struct OutputPipe {
+  UniqueFd read_end;
+  UniqueFd write_end;
+
+  static Result<OutputPipe> open() {
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC) != 0) return system_error(errno, "pipe");
+    OutputPipe pipe{UniqueFd{ends[0]}, UniqueFd{ends[1]}};
+    if (::fcntl(pipe.read_end.get(), F_SETFL, O_NONBLOCK) != 0) return system_error(errno, "pipe");
+    return pipe;
+  }
+};
+
+/// Of one that has ended.
+Result<LauncherTrials::Trial> outcome(const ExitStatus& status, Result<std::string> text) {
+  if (text.has_error() && text.error().code == Errc::timed_out)
+    return Error{Errc::timed_out, "acc-launch didn't end its check of the job within 20 s"};
+  if (text.has_error()) return text.error();
+  if (std::holds_alternative<Signaled>(status))
+    return Error{Errc::unavailable,
+                 "acc-launch was " + describe(status) + ", as it checked the job"};
+  return LauncherTrials::Trial{shell_code(status), std::move(*text)};
+}
+
 // The kernel waits for a disk or a server of files: the user's turn is taken until it has ended.
 awaitable<void> outlast(TrialChild child, TrialProcesses processes, TrialTurns::Turn turn) {
   while (!co_await child.ended(60s)) continue;
@@ -125,19 +155,17 @@ awaitable<Result<LauncherTrials::Trial>> LauncherTrials::run(LoginUser user, Sub
                                                              std::vector<std::string> words,
                                                              std::shared_ptr<CallerLink> caller,
                                                              TrialTurns::Turn turn) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) co_return system_error(errno, "pipe");
-  UniqueFd output{ends[0]};
-  UniqueFd write_end{ends[1]};
+  auto output = OutputPipe::open();
+  if (output.has_error()) co_return output.error();
   auto request = trial_request(settings_, user, submission, std::move(words));
   auto secret = secret_for(settings_, user, submission);
   if (secret.has_error()) co_return secret.error();
   request.secret = std::move(*secret);
   TrialProcesses processes{jobs_group_, user.uid, pool_};
   processes.enter(request);
-  request.output_fd = write_end.get();
+  request.output_fd = output->write_end.get();
   auto held = HeldGuardian::fork(request);
-  write_end.reset();
+  output->write_end.reset();
   processes.look_after_fork();
   if (held.has_error()) co_return held.error();
   held->open_gate();
@@ -147,13 +175,12 @@ awaitable<Result<LauncherTrials::Trial>> LauncherTrials::run(LoginUser user, Sub
       send_to(child.pidfd, SIGKILL);
       processes.kill_soon();
     });
-  constexpr std::size_t kMost = std::size_t{64} << 10U;
   const auto deadline = std::chrono::steady_clock::now() + kTrialLimit;
   auto status = co_await read_to_end(held->take_status(), 64, kTrialLimit, "set-up");
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
       deadline - std::chrono::steady_clock::now());
-  auto text = co_await read_to_end(std::move(output), kMost, std::max(left, 1ms),
-                                   "it didn't end within 20 s");
+  auto text = co_await read_to_end(std::move(output->read_end), kMostOutput, std::max(left, 1ms),
+                                   "what acc-launch says of the job");
   bool is_ended = text.has_value() && co_await child.ended(2s);
   if (caller) caller->when_closed(nullptr);
   send_to(child.pidfd, SIGKILL);
@@ -173,8 +200,7 @@ awaitable<Result<LauncherTrials::Trial>> LauncherTrials::run(LoginUser user, Sub
   if (!is_ended) co_return Error{Errc::timed_out, "a trial of the job can't be ended"};
   if (status.has_value() && !status->empty())
     co_return Error{Errc::bad_usage, HeldGuardian::explain(request, *status).reason};
-  if (text.has_error()) co_return text.error();
-  co_return Trial{shell_code(exit_status_from_wait(wait_status)), std::move(*text)};
+  co_return outcome(exit_status_from_wait(wait_status), std::move(text));
 }
 
 }  // namespace acc::agent::daemon

@@ -33,7 +33,9 @@ class LauncherTrials {
   /// empty
   void use_group(std::string jobs_group) { jobs_group_ = std::move(jobs_group); }
 
-  /// Runs acc-launch as that user, and returns what it wrote and its exit code.
+  /// Runs acc-launch as that user, and returns all that it wrote and its exit code.
+  /// @return an error where that isn't known: bad_usage: it can't be executed so; timed_out,
+  ///   unavailable: it took too long, was killed; malformed: it wrote too much
   struct Trial {
     int exit_code = 0;
     std::string output;

@@ -11,20 +11,26 @@
 namespace acc::agent::daemon {
 
 /// The drain of this node: it takes no jobs until it is undrained, which a restart of the daemon
-/// doesn't change. Asked for by an operator, or by the health checks of an operator's job.
+/// doesn't change, unless its disk is full. Asked for by an operator, or by the health checks of an
+/// operator's job.
 class NodeDrain {
  public:
   /// All outlive this.
   NodeDrain(boost::asio::io_context& io, JobKeeper& keeper, JobFileLoader& loader)
       : io_{io}, keeper_{keeper}, loader_{loader} {}
 
-  /// @param reason  empty: the node takes jobs again
-  boost::asio::awaitable<Result<void>> set(Principal who, std::string reason);
+  /// @param reason  not empty
+  /// @return as Jobs::drain
+  boost::asio::awaitable<Result<std::string>> drain(Principal who, std::string reason);
+  boost::asio::awaitable<Result<void>> undrain(Principal who);
   /// Drains where a job ended as its own health checks found this node unfit. Only those of an
   /// operator's job count: any user could write such a report.
   void job_ended(const JobId& id, const Result<std::string>& report);
 
  private:
+  /// Of the drain, for the next start. @param reason  empty: there is none
+  boost::asio::awaitable<Result<void>> record(std::string reason);
+
   boost::asio::io_context& io_;
   JobKeeper& keeper_;
   JobFileLoader& loader_;

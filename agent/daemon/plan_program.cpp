@@ -1,5 +1,7 @@
 #include "agent/daemon/plan_program.hpp"
 
+#include "agent/daemon/json_text.hpp"
+
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -12,49 +14,36 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// Discarded if there is none.
-Json plan_in(std::string_view output) {
-  const auto none = Json(Json::value_t::discarded);
+/// Discarded if it can't be read; nothing: there is none.
+std::optional<Json> plan_in(std::string_view output) {
   const auto begin = output.starts_with("{\n") ? 0 : output.find("\n{\n");
-  if (begin == std::string_view::npos) return none;
+  if (begin == std::string_view::npos) return std::nullopt;
   // Messages may follow, too: the plan ends with the first bracket at the start of a line.
   const auto end = output.find("\n}", begin);
-  if (end == std::string_view::npos) return none;
-  return Json::parse(output.substr(begin, end + 2 - begin), nullptr, false);
+  if (end == std::string_view::npos) return Json(Json::value_t::discarded);
+  return parse_bounded(output.substr(begin, end + 2 - begin), kDeepestForeign, kMostForeign);
 }
 
-}  // namespace
-
-std::optional<std::uint32_t> workers_of_plan(std::string_view output) {
-  const auto plan = plan_in(output);
-  if (!plan.is_object() || !plan.contains("launch") || !plan["launch"].is_object())
-    return std::nullopt;
-  const auto& launch = plan["launch"];
-  const auto found = launch.find("nproc_per_node");
-  if (found == launch.end() || !found->is_number_unsigned()) return std::nullopt;
-  return found->get<std::uint32_t>();
+void take(const Json& plan, const char* part, const char* name, std::uint32_t& into) {
+  const auto facts = plan.find(part);
+  if (facts == plan.end() || !facts->is_object()) return;
+  const auto found = facts->find(name);
+  if (found != facts->end() && found->is_number_unsigned())
+    into = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(found->get<std::uint64_t>(), UINT32_MAX));
 }
 
-PlanShare share_of_plan(std::string_view output) {
-  PlanShare share{std::max(1U, workers_of_plan(output).value_or(1)), 0};
-  const auto plan = plan_in(output);
-  if (!plan.is_object() || !plan.contains("share") || !plan["share"].is_object()) return share;
-  const auto& asked = plan["share"];
-  const auto take = [&](const char* name, std::uint32_t& into) {
-    const auto found = asked.find(name);
-    if (found != asked.end() && found->is_number_unsigned())
-      into = static_cast<std::uint32_t>(
-          std::min<std::uint64_t>(found->get<std::uint64_t>(), UINT32_MAX));
-  };
-  take("slots", share.slots);
-  take("gpus", share.gpus);
+PlanShare share_of(const Json& plan) {
+  PlanShare share;
+  take(plan, "launch", "nproc_per_node", share.slots);
+  share.slots = std::max(1U, share.slots);
+  take(plan, "share", "slots", share.slots);
+  take(plan, "share", "gpus", share.gpus);
   return share;
 }
 
-std::optional<PlanProgram> program_of_plan(std::string_view output) {
-  const auto plan = plan_in(output);
-  if (!plan.is_object() || !plan.contains("command") || !plan["command"].is_array())
-    return std::nullopt;
+std::optional<PlanProgram> program_of(const Json& plan) {
+  if (!plan.contains("command") || !plan["command"].is_array()) return std::nullopt;
   std::vector<std::string> words;
   for (const auto& word : plan["command"]) {
     if (!word.is_string()) return std::nullopt;
@@ -72,6 +61,16 @@ std::optional<PlanProgram> program_of_plan(std::string_view output) {
   if (is_python && words.size() > script && !words[script].starts_with('-'))
     return PlanProgram{words[script], true, std::move(problem)};
   return PlanProgram{words[0], false, std::move(problem)};
+}
+
+}  // namespace
+
+Result<std::optional<PrintedPlan>> read_plan(std::string_view output) {
+  const auto plan = plan_in(output);
+  if (!plan) return std::optional<PrintedPlan>{};
+  if (!plan->is_object())
+    return Error{Errc::malformed, "the plan that acc-launch made of the job can't be read"};
+  return std::optional{PrintedPlan{share_of(*plan), program_of(*plan)}};
 }
 
 }  // namespace acc::agent::daemon

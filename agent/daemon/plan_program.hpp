@@ -1,5 +1,7 @@
 #pragma once
 
+#include "common/error.hpp"
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -13,15 +15,17 @@ struct PlanProgram {
   bool is_script = false;  ///< of an interpreter: it must be readable, not executable
   std::string problem;     ///< in acc-launch's words, with its advice; empty: it is there
 };
-// Of what `acc-launch --print_plan` wrote, messages and plan; nothing if that can't be seen. Pure.
-[[nodiscard]] std::optional<PlanProgram> program_of_plan(std::string_view output);
-/// Workers on this node, which take a slot each.
-[[nodiscard]] std::optional<std::uint32_t> workers_of_plan(std::string_view output);
 /// What of the node its config file asks for; slots: one for each worker, if it names none.
 struct PlanShare {
   std::uint32_t slots = 1;
   std::uint32_t gpus = 0;
 };
-[[nodiscard]] PlanShare share_of_plan(std::string_view output);
+struct PrintedPlan {
+  PlanShare share;
+  std::optional<PlanProgram> program;  ///< nothing: that can't be seen
+};
+/// Of what `acc-launch --print_plan` wrote, messages and plan, as it succeeded. Pure.
+/// @return nothing: there is no plan, as of --version; malformed: there is one that can't be read
+[[nodiscard]] Result<std::optional<PrintedPlan>> read_plan(std::string_view output);
 
 }  // namespace acc::agent::daemon

@@ -1,6 +1,7 @@
 #include "launcher/ctl/bridge_answers.hpp"
 
 #include "common/exit_codes.hpp"
+#include "common/text.hpp"
 #include "launcher/ctl/http_response.hpp"
 
 #include <nlohmann/json.hpp>
@@ -45,9 +46,12 @@ int code_of_refusal(unsigned status, const std::string& body) {
   if (code == "no_such_user" || code == "authentication_failed" || code == "version_differs")
     return to_int(ExitCode::refused);
   if (status == kHttpBadRequest) return to_int(ExitCode::usage);
-  // Unavailable: it takes no jobs now, as it is drained or shuts down.
-  const bool is_away = is_unanswered(status, body) || status == kHttpUnavailable;
-  return is_away ? agent::kAwayExit : to_int(ExitCode::failure);
+  // Or it takes no jobs now, as it is drained.
+  return is_away(status, body) ? agent::kAwayExit : to_int(ExitCode::failure);
+}
+
+bool is_away(unsigned status, const std::string& body) {
+  return is_unanswered(status, body) || status == kHttpUnavailable;
 }
 
 bool is_uncertain(unsigned status, const std::string& body) {
@@ -102,6 +106,14 @@ std::vector<agent::OutputLost> losses_of(const std::string& body) {
         {count(loss, "lines"), count(loss, "bytes"), text_of(loss, "where"), text_of(loss, "why")});
   }
   return lost;
+}
+
+std::string start_failure_of(const std::string& body) {
+  const auto job = parse_json(body);
+  const auto report = job.is_object() ? job.find("report") : job.end();
+  if (report == job.end()) return {};
+  const auto why = text_of(*report, "start_failure");
+  return printable(why.empty() ? text_of(*report, "reason") : why, 500);
 }
 
 std::string output_refusal_of(const std::string& body) {

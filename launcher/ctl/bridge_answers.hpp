@@ -16,6 +16,8 @@ namespace acc::ctl {
 [[nodiscard]] std::string refusal_text(unsigned status, const std::string& body);
 /// As acc-launch's exit codes, or kNoRoomExit; kAwayExit is one of them.
 [[nodiscard]] int code_of_refusal(unsigned status, const std::string& body);
+/// Its daemon gives no answer now, starts or shuts down.
+[[nodiscard]] bool is_away(unsigned status, const std::string& body);
 /// The request may have been carried out all the same.
 [[nodiscard]] bool is_uncertain(unsigned status, const std::string& body);
 
@@ -39,6 +41,8 @@ namespace acc::ctl {
 /// What its report says was lost of the output. The job's agent reported that on its standard
 /// error, too: a file that the same full disk may have cut.
 [[nodiscard]] std::vector<agent::OutputLost> losses_of(const std::string& body);
+/// What its report says of why it could not begin; empty: nothing. One line.
+[[nodiscard]] std::string start_failure_of(const std::string& body);
 /// Why what a running job writes to its standard output or error isn't kept at present; empty: it
 /// is. Its agent can't tell it there.
 [[nodiscard]] std::string output_refusal_of(const std::string& body);

@@ -40,6 +40,8 @@ bool take_bridge_word(std::string_view word, BridgeCommand& command) {
     wish.job = value;
   } else if (name == "--new") {
     wish.skips_old = true;
+  } else if (name == "--away") {
+    wish.is_away = true;
   } else if (name == "--look") {
     wish.only_looks = true;
   } else {

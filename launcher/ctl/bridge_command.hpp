@@ -24,6 +24,7 @@ struct BridgeWish {
   std::vector<std::string> words;
   std::string job;          ///< attach to this one; empty: submit one
   bool skips_old = false;   ///< attached: from now on
+  bool is_away = false;     ///< attached: the node could not be asked just now, and is asked again
   bool only_looks = false;  ///< attached: the first Ctrl-C leaves the job
 };
 

@@ -116,12 +116,24 @@ void obey(BridgeState& state, const agent::SetFolder& order, BridgeActions&) {
 void obey(BridgeState& state, const agent::SetVariable& order, BridgeActions&) {
   if (state.phase == BridgePhase::reading) state.context.variables[order.name] = order.value;
 }
+void prepare_attached(BridgeState& state, BridgeActions& out) {
+  state.phase = BridgePhase::prepared;
+  out.emplace_back(SendMark{agent::Prepared{version()}});
+}
+
+// The job is there whether or not its node answers now: it is asked again, as one that is lost
+// later. Where its output ended at this moment isn't known, so all of it is copied.
+void prepare_away(BridgeState& state, BridgeActions& out) {
+  for (auto& stream : state.streams) stream.offset = 0;
+  prepare_attached(state, out);
+}
+
 void obey(BridgeState& state, const agent::Prepare&, BridgeActions& out) {
   if (state.phase != BridgePhase::reading) return;
   state.phase = BridgePhase::checking;
   if (!state.wish.job.empty()) {
     state.job = state.wish.job;
-    return ask_state(state, out);
+    return state.wish.is_away ? prepare_away(state, out) : ask_state(state, out);
   }
   out.emplace_back(check_request(state.wish, state.context));
 }
@@ -203,9 +215,10 @@ void revive_streams(BridgeState& state, BridgeActions& out) {
   }
 }
 
-std::string why_of(const JobRow& job) {
+std::string why_of(const JobRow& job, const std::string& body) {
   if (!job.reason.empty() || !job.exit_code) return job.reason;
-  return "exit code " + std::to_string(*job.exit_code);
+  const auto why = start_failure_of(body);
+  return "exit code " + std::to_string(*job.exit_code) + (why.empty() ? "" : ": " + why);
 }
 
 // Where the disk is full that keeps its output, the node's own warning waits for room, too.
@@ -222,10 +235,9 @@ void tell_output_refusal(BridgeState& state, const std::string& body, BridgeActi
 void on_state(BridgeState& state, const BridgeAnswered& e, BridgeActions& out) {
   const auto job = job_answered(e.status, e.body);
   if (state.phase == BridgePhase::checking) {
-    if (!job) return complain(state, refusal_text(e.status, e.body), ExitCode::failure, out);
-    state.phase = BridgePhase::prepared;
-    out.emplace_back(SendMark{agent::Prepared{version()}});
-    return;
+    if (job) return prepare_attached(state, out);
+    if (is_away(e.status, e.body)) return prepare_away(state, out);
+    return complain(state, refusal_text(e.status, e.body), ExitCode::failure, out);
   }
   if (state.phase != BridgePhase::running) return;
   if (e.status == kHttpNotFound)
@@ -248,7 +260,8 @@ void on_state(BridgeState& state, const BridgeAnswered& e, BridgeActions& out) {
     const bool is_untold = state.wish.detaches || !job->exit_code || !job->reason.empty();
     if (is_news && job->state == "failed" && is_untold)
       out.emplace_back(TellBridge{
-          "its job " + state.job + " failed: " + why_of(*job) + "; what it wrote: acc-ctl logs " +
+          "its job " + state.job + " failed: " + why_of(*job, e.body) +
+          "; what it wrote: acc-ctl logs " +
           (state.wish.node.empty() ? "" : "--node " + state.wish.node + " ") + state.job});
     if (!is_news) revive_streams(state, out);
   }
@@ -342,7 +355,7 @@ BridgeActions on(BridgeState& state, const BridgeUnanswered& e) {
       break;
     case BridgeAsk::state:
       if (state.phase == BridgePhase::checking) {
-        complain(state, e.why, ExitCode::nodes_missing, out);
+        prepare_away(state, out);
       } else {
         out.emplace_back(ArmBridgeTimer{BridgeTimer::state, kStateSoon});
       }

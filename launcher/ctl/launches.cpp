@@ -156,6 +156,12 @@ std::vector<std::string> unknown_nodes(const LaunchState& launch) {
   return nodes;
 }
 
+bool is_away(const LaunchState& launch, const LaunchPartState& one) {
+  // Of a home that nodes share, the node of the first daemon may be another one than ours.
+  const bool has_place = !one.part.node.empty() || launch.record.node == host_name();
+  return !one.job && !one.why.empty() && !one.part.job.empty() && has_place;
+}
+
 JobRow row_of(const LaunchState& launch) {
   JobRow row;
   row.id = row.name = launch.record.id;

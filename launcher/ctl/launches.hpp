@@ -53,6 +53,8 @@ struct RankPlace {
 [[nodiscard]] std::optional<RankPlace> place_of(const LaunchState& launch, std::uint32_t rank);
 /// The nodes that can't be asked what they have of it.
 [[nodiscard]] std::vector<std::string> unknown_nodes(const LaunchState& launch);
+/// Whether this part's job is known by the record alone: its node can't be asked now.
+[[nodiscard]] bool is_away(const LaunchState& launch, const LaunchPartState& one);
 /// One row for all parts. The state is "unknown" where no node that can be asked knows of it, or
 /// those that do were lost on the way, and "gone" where all can be asked and none has it.
 [[nodiscard]] JobRow row_of(const LaunchState& launch);

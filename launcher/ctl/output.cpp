@@ -122,6 +122,45 @@ int whole_output(const Invocation& call, const JobRow& job, const std::string& q
   return code(CtlExit::done);
 }
 
+/// Its transports: one for each node that has a job of it, or had one when it last answered.
+std::vector<agent::RemoteHost> followers_of(const Invocation& call, const LaunchState& launch) {
+  const bool is_from_now = call.command.verb == "attach" && !call.command.has("--all");
+  std::vector<agent::RemoteHost> hosts;
+  for (const auto& one : launch.parts) {
+    const bool is_lost = is_away(launch, one);
+    if (!one.job && !is_lost) continue;
+    std::vector<std::string> words{launcher::own_program("acc-ctl"), "bridge",
+                                   "--socket=" + launch.record.socket,
+                                   "--job=" + (is_lost ? one.part.job : one.job->id)};
+    if (one.part.node.empty()) words.emplace_back("--here");
+    if (is_lost) words.emplace_back("--away");
+    if (is_from_now) words.emplace_back("--new");
+    words.push_back(one.part.node.empty() ? one.part.host : one.part.node);
+    hosts.push_back({one.part.host, std::move(words), one.part.node});
+  }
+  return hosts;
+}
+
+/// Of a launch that was followed without a node, or with one that could not be asked at first.
+/// @param exit  of those that were followed
+int code_of_rest(const LaunchState& launch, int exit, bool attaches) {
+  std::vector<std::string> missing;
+  for (const auto& one : launch.parts)
+    if (!one.job && !one.why.empty() && !is_away(launch, one)) missing.push_back(one.part.host);
+  if (!missing.empty())
+    tell("what was written on " + join(missing, ", ") +
+         " is missing: could not be asked at the beginning; acc-ctl logs " + launch.record.id +
+         " asks again");
+  // The end of a part that was lost is none of the job, which may go on there.
+  const bool is_end = attaches ? !JobVerdict::is_of_one_node(exit) : exit != code(CtlExit::done);
+  if (is_end) return exit;
+  if (missing.empty()) {  // else it is lost anyway
+    const auto now = ask_launches({launch.record});
+    if (now.empty() || unknown_nodes(now.front()).empty()) return exit;
+  }
+  return code(CtlExit::no_service);
+}
+
 /// As acc-launch --hosts follows it, through the same transports.
 int follow_launch(const Invocation& call, const LaunchState& launch) {
   const bool attaches = call.command.verb == "attach";
@@ -135,27 +174,13 @@ int follow_launch(const Invocation& call, const LaunchState& launch) {
   wish.leaves_at = attaches ? 2 : 1;
   wish.is_reader = !attaches;
   wish.shows_status = attaches;
-  for (const auto& one : launch.parts) {
-    if (!one.job) continue;
-    std::vector<std::string> words{launcher::own_program("acc-ctl"), "bridge",
-                                   "--socket=" + wish.socket, "--job=" + one.job->id};
-    if (one.part.node.empty()) words.emplace_back("--here");
-    if (attaches && !call.command.has("--all")) words.emplace_back("--new");
-    words.push_back(one.part.node.empty() ? one.part.host : one.part.node);
-    wish.hosts.push_back({one.part.host, std::move(words), one.part.node});
-  }
+  if (std::ranges::any_of(launch.parts, [](const auto& one) { return one.job.has_value(); }))
+    wish.hosts = followers_of(call, launch);
   if (wish.hosts.empty() && !unknown_nodes(launch).empty())
     return fail(CtlExit::no_service, launch.record.id + ": none of its nodes can be asked now");
   if (wish.hosts.empty()) return fail(CtlExit::no_such_job, "no node has a job of it");
   const int exit = agent::run_on_hosts(wish, agent::GuardianLink{});
-  const auto unknown = unknown_nodes(launch);
-  if (unknown.empty()) return exit;
-  tell("what was written on " + join(unknown, ", ") +
-       " is missing: could not be asked at the beginning; acc-ctl logs " + launch.record.id +
-       " asks again");
-  // The end of a part that was lost is none of the job, which may go on there.
-  const bool is_end = exit != code(CtlExit::done) && !JobVerdict::is_of_one_node(exit);
-  return is_end ? exit : code(CtlExit::no_service);
+  return unknown_nodes(launch).empty() ? exit : code_of_rest(launch, exit, attaches);
 }
 
 }  // namespace

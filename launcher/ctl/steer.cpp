@@ -23,6 +23,8 @@ int post(const std::string& socket, const std::string& target, const Json& body,
   if (!answer) return fail(answer.error());
   if (answer->status >= kHttpRedirect) return fail(*answer);
   tell(done);
+  if (const auto warning = text_of(parse_json(answer->body), "warning"); !warning.empty())
+    tell("warning: " + printable(warning, 600));
   return code(CtlExit::done);
 }
 

@@ -457,6 +457,29 @@ class Trials(DaemonTest):
             line.close()
         until(lambda: daemon.ask("POST", "/v1/jobs", self.body("none", check=True)).status == 200, "an answer")
 
+    def test_a_long_command_line_was_refused_with_its_plan_as_the_reason_or_ran_with_1_slot(self):
+        daemon = self.daemon()
+        for what, words in (("names", ["/data/set/part-%06d.parquet" % i for i in range(4000)]), ("a long word", ["y" * 120000] * 2),
+                            ("escapes", ["\x02" * 4000] * 40)):  # six bytes each in a body of 1 MiB
+            for _ in range(3):
+                body = {**self.body("none"), "words": ["--num_processes", "4", "--no_python", "true", self.token, *words]}
+                reply = daemon.ask("POST", "/v1/jobs", {**body, "check": True})
+                self.assertEqual(reply.status, 200, (what, reply.body[:300]))
+                reply = daemon.ask("POST", "/v1/jobs", {**body, "wait": True})  # without slots
+                self.assertEqual(reply.status, 201, (what, reply.body[:300]))
+                self.assertEqual(daemon.job(reply.json["id"])["slots"], 4, what)
+                self.assertEqual(daemon.wait_ended(reply.json["id"])["exit_code"], 0, what)
+
+    def test_a_job_whose_trial_failed_ran_with_1_slot(self):
+        daemon = self.daemon()
+        for what, status, why in (("flood", 400, "what acc-launch says of the job: more than 4194304 bytes"), ("die", 503, "SIGKILL"), ("cut", 400, "plan")):
+            for more in ({"check": True}, {}):
+                reply = daemon.ask("POST", "/v1/jobs", self.body(what, **more))
+                self.assertEqual(reply.status, status, (what, more, reply.body[:300]))
+                self.assertIn(why, reply.json["error"])
+                self.assertLess(len(reply.body), 1000)
+        self.assertEqual(daemon.ask("GET", "/v1/jobs").json, {"jobs": []})
+
     def test_trials_of_a_killed_daemon_are_ended_by_the_next_one(self):
         daemon = self.daemon()
         line = self.begin(daemon, "hang", check=True)

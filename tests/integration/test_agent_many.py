@@ -1,9 +1,10 @@
 """acc-agent under many jobs, and on a full disk: what each job takes is given back. ACC_TEST_SERIES=1000 is the long run."""
-import contextlib, os, signal, subprocess, time, unittest
+import contextlib, os, shutil, signal, subprocess, time, unittest
 
-from harness import FAKE, SANITIZED, is_root, main, own_token, processes_with, read, until
+from harness import BIN, FAKE, PATIENCE, PROGRAMS, SANITIZED, is_root, main, own_token, processes_with, read, until
 from test_agent_daemon import ENDED, DaemonTest
 
+CTL = shutil.copy(os.path.join(BIN, "acc-ctl"), PROGRAMS.name)
 JOBS = int(os.environ.get("ACC_TEST_SERIES", "120"))
 
 
@@ -115,6 +116,24 @@ class FullDisk(ManyTest):
                         file.write(b"x" * size)
                 except OSError:
                     pass
+
+    def test_a_node_whose_disk_was_full_could_not_be_drained(self):
+        daemon = self.daemon()
+        self.fill()
+        ctl = lambda *words: subprocess.run([CTL, "--socket", daemon.path, *words], capture_output=True, text=True, timeout=60 * PATIENCE)
+        done = ctl("drain", "--reason", "full disk")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stderr, r"this node takes no more jobs\nacc-ctl: warning: it takes jobs again when its acc-agent is restarted: .*No space left on device.*: drain it once more when its disk has room\n$")
+        self.assertIn("drain_not_recorded", daemon.log.replace(" ", "_"))
+        refused = daemon.ask("POST", "/v1/jobs", {"name": "t", "working_directory": "/", "words": ["x"], "slots": 1})
+        self.assertIn("this node is drained: full disk", refused.json["error"])
+        os.remove(os.path.join(self.disk, "filler"))
+        done = ctl("drain", "--reason", "full disk")
+        self.assertEqual((done.returncode, done.stderr), (0, "acc-ctl: this node takes no more jobs\n"))
+        daemon.stop(signal.SIGKILL)
+        daemon = self.daemon()
+        self.assertEqual(daemon.ask("GET", "/v1/node").json["drained"], "full disk")
+        self.assertEqual(ctl("undrain").returncode, 0)
 
     def test_a_daemon_that_is_started_on_a_full_disk_finds_its_jobs_and_makes_room(self):
         daemon = self.daemon()

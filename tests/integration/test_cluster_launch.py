@@ -136,6 +136,15 @@ class Jobs(OnDaemons):
         self.assertRegex(job.stderr, rf"{re.escape(address)}: is b, under another name|b: is {re.escape(address)}, under another name")
         self.assertEqual(job.events("up"), [])
 
+    def test_a_command_line_of_a_thousand_file_names_was_refused_with_a_dump_of_the_plan(self):
+        self.begin("a b")
+        script = self.folder + "/counts"
+        write(script, "#!/bin/sh\necho $#\n", 0o755)
+        names = " ".join(f"/data/set/part-{i:06d}-of-100000.parquet" for i in range(1000))
+        for _ in range(3):
+            job = self.ends(self.launch(names, "a:1,b:1", program=["--no_python", script]), 0)
+            self.assertEqual(self.plain(job.stdout), "1001\n" * 2)
+
     def test_a_failed_round_is_restarted_on_all_hosts(self):
         self.begin()
         report = self.folder + "/report.json"
@@ -296,6 +305,14 @@ class Refusals(OnDaemons):
         job = self.launch("mark=up", "a:1,b:1", flags="--join_timeout 6s")
         self.assertNotEqual(job.wait(60), 0, job.stderr)
         self.assertRegex(job.stderr, r"acc-launch: b: its job (\S+) failed: acc-launch exited with code 77 before it began; what it wrote: acc-ctl logs --node b \1")
+        self.nothing_left(job)
+
+    def test_a_detached_part_that_could_not_start_said_its_exit_code_alone(self):
+        self.begin("a")
+        self.nodes["b"] = self.daemon("b", "--launch", self.trial_only("launch", f'ulimit -n 16; exec {ACC} "$@"'))
+        job = self.launch("mark=up", "a:1,b:1", "--detach --join_timeout 6s")
+        self.assertEqual(job.wait(60), 71, job.stderr)
+        self.assertRegex(job.stderr, r"acc-launch: b: its job \S+ failed: exit code 71: .*descriptors.*; what it wrote: acc-ctl logs --node b ")
         self.nothing_left(job)
 
     def test_a_submitted_job_whose_acc_launch_cannot_be_executed_is_told(self):
@@ -551,6 +568,42 @@ class Detached(OnDaemons):
         write(go, "")
         out, err = follows.communicate(timeout=60 * PATIENCE)
         self.assertEqual((follows.returncode, self.plain(out)), (0, "late\n"), err)
+
+    def test_a_node_whose_daemon_was_restarted_as_attach_began_was_missing_for_the_whole_job(self):
+        go = self.folder + "/go"
+        script = self.folder + "/waits.py"
+        write(script, f"import os, time\nprint('early', flush=True)\nwhile not os.path.exists('{go}'):\n    time.sleep(0.01)\nprint('late', flush=True)\n")
+        self.detached("", "a:1,b:1", 0, program=[script])
+        until(lambda: self.plain(self.ctl("logs", "--stdout", self.id)) == "early\n" * 2, "both workers' lines")
+        self.nodes["b"].process.kill()
+        self.nodes["b"].process.wait()
+        followers = [self.follows("attach"), self.follows("logs", "-f")]
+        until(lambda: len(processes_with("--job=" + self.id)) == 4, "the followers")
+        self.nodes["b"].start().wait_ready()
+        until(lambda: self.state() == "running", "an answer of both")
+        write(go, "")
+        for follower, of_a in zip(followers, ("late\n", "early\nlate\n")):
+            out, err = follower.communicate(timeout=60 * PATIENCE)
+            lines = {rank: "".join(line + "\n" for line in out.splitlines() if line.startswith(f"[default{rank}]:")) for rank in (0, 1)}
+            self.assertEqual((follower.returncode, self.plain(lines[0]), self.plain(lines[1])), (0, of_a, "early\nlate\n"), err)
+            self.assertRegex(err, r"^acc-ctl: b: b:29700 .* connection refused.*\n$")
+
+    def test_attach_failed_for_a_job_that_succeeded_without_a_node_that_was_lost(self):
+        folder = self.folder + "/work"
+        os.mkdir(folder)
+        script = self.folder + "/elastic.py"
+        write(script, "import os, time\nrank, again = os.environ['RANK'], os.environ['TORCHELASTIC_RESTART_COUNT']\n"
+              f"open('{folder}/' + again + rank, 'w').close()\nwhile again == '0' or not os.path.exists('{folder}/go'):\n    time.sleep(0.01)\n")
+        self.detached("", count=0, program=[script], flags="--nnodes 2:3 --max_restarts 2")
+        until(lambda: len(os.listdir(folder)) == 3, "the workers", 20)
+        self.hosts.power_off("c")
+        until(lambda: len(os.listdir(folder)) == 5, "the next round", 60)
+        attached = self.follows("attach")
+        until(lambda: len(processes_with("--job=" + self.id)) == 3, "the followers")
+        write(folder + "/go", "")
+        out, err = attached.communicate(timeout=120 * PATIENCE)
+        self.assertEqual(attached.returncode, 0, err)
+        self.assertRegex(err, "output of c may be missing here .* it is there: acc-ctl --node c logs ")
 
     def test_ctrl_c_ends_the_reading_of_logs_and_not_the_job(self):
         job = self.detached("ignore=INT ignore=TERM mark=up hold", "a:1,b:1", 2)

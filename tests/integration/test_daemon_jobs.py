@@ -763,6 +763,21 @@ class JobFiles(Case):
         self.assertEqual(daemon.ended(job)["state"], "stopped")
         self.assertEqual(len(self.marked("two")), 1)
 
+    def test_a_job_file_in_json_was_ignored_without_a_word(self):
+        write(os.path.join(self.files, "one.json"), json.dumps({
+            "compute_environment": "LOCAL_MACHINE", "distributed_type": "NO", "num_processes": 1, "no_python": True,
+            "script": FAKE, "script_args": [self.token, "hold"]}, indent="\t"))
+        daemon = self.start(self.files)
+        until(lambda: self.of(daemon, "one"), "the job")
+        until(lambda: processes_with(self.token), "its worker")
+        os.remove(os.path.join(self.files, "one.json"))
+
+    def test_a_job_files_name_that_was_too_long_was_refused_in_words_about_letters(self):
+        self.put("x" * 200 + ".yaml", "hold")
+        daemon = self.start(self.files)
+        until(lambda: [event for event in daemon.events if event["event"] == "refused"], "the refusal")
+        self.assertIn("its name has 200 bytes before its ending, and at most 64 are one of a job", str(daemon.events))
+
     @unittest.skipUnless(os.geteuid() == 0, "needs root, to own a file as another user")
     def test_a_job_file_of_a_uid_without_an_account_ran(self):
         known = {entry.pw_uid for entry in pwd.getpwall()}

@@ -2,11 +2,15 @@
 // plan, before main().
 //   leave  leaves a process behind, in a session of its own, and lets the program run
 //   hang   never lets it run, and ignores SIGTERM
+//   flood  writes without end
+//   die    is killed, as by the kernel for its memory
+//   cut    writes the beginning of a plan, and ends as if all were well
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdlib>
+#include <string>
 #include <string_view>
 
 namespace {
@@ -22,6 +26,16 @@ __attribute__((constructor)) void begin(int count, char** words) {
   if (what == std::string_view{"hang"}) {
     ::signal(SIGTERM, SIG_IGN);
     stay();
+  }
+  if (what == std::string_view{"flood"}) {
+    const std::string page(4096, 'x');
+    while (::write(STDOUT_FILENO, page.data(), page.size()) > 0) continue;
+    ::_exit(0);
+  }
+  if (what == std::string_view{"die"}) ::raise(SIGKILL);
+  if (what == std::string_view{"cut"}) {
+    constexpr std::string_view kBegin = "{\n  \"kind\": \"elastic\",";
+    ::_exit(::write(STDOUT_FILENO, kBegin.data(), kBegin.size()) > 0 ? 0 : 1);
   }
   if (what != std::string_view{"leave"} || ::fork() != 0) return;
   ::setsid();

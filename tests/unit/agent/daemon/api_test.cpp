@@ -93,6 +93,9 @@ TEST_CASE("an operator drains the node and takes it back", "[agent][http]") {
   ApiServer api;
   CHECK_THAT(api.ask("POST /v1/node/drain", R"({"reason": "disk"})"), StartsWith("HTTP/1.1 202"));
   CHECK_THAT(api.ask("GET /v1/node"), Contains("\"drained\":\"disk\""));
+  api.jobs().drain_warning = "no space left";
+  CHECK_THAT(api.ask("POST /v1/node/drain", R"({"reason": "disk"})"),
+             Contains("\n{\"warning\":\"no space left\"}\n"));
   CHECK_THAT(api.ask("POST /v1/node/undrain"), StartsWith("HTTP/1.1 202"));
   CHECK_THAT(api.ask("GET /v1/node"), Contains("\"drained\":\"\""));
 }

@@ -45,9 +45,9 @@ class FakeJobs : public Jobs {
   }
   Wait<void> restart(Principal who, JobId id) override { co_return change(who, id, "restart"); }
   Wait<void> remove(Principal who, JobId id) override { co_return change(who, id, "remove"); }
-  Wait<void> drain(Principal, std::string reason) override {
+  Wait<std::string> drain(Principal, std::string reason) override {
     facts.drained = std::move(reason);
-    co_return Result<void>{};
+    co_return drain_warning;
   }
   Wait<void> undrain(Principal) override {
     facts.drained.clear();
@@ -149,6 +149,7 @@ class FakeJobs : public Jobs {
   std::vector<std::string> calls;
   NodeFacts facts{"node-a", "0.1.0", 8, 8, {0, 1}, {0, 1}, ""};
   std::string live;
+  std::string drain_warning;
   std::string kept_report;
   std::function<void()> on_report{};  ///< called where a report is read
   std::string attempt;                ///< behind the names of ranks' files

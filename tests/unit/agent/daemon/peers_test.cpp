@@ -245,10 +245,14 @@ TEST_CASE("a submission's launch is read, and wrong ones are named", "[agent][pe
   }
 }
 
+static std::optional<PlanProgram> program_of(const std::string& output) {
+  return read_plan(output).value().value().program;
+}
+
 TEST_CASE("the program of a printed plan is its script, or what runs without python",
           "[agent][peers]") {
   const auto of = [](const std::string& command) {
-    const auto found = program_of_plan(
+    const auto found = program_of(
         "defaults:\n  x={}\n{\n  \"kind\": \"elastic\",\n  \"command\": " + command + "\n}\n");
     return found ? (found->is_script ? "script " : "program ") + found->path : "none";
   };
@@ -259,22 +263,28 @@ TEST_CASE("the program of a printed plan is its script, or what runs without pyt
   CHECK(of(R"(["sh", "-c", "true"])") == "program sh");
   CHECK(of("[]") == "none");
   CHECK(of("7") == "none");
-  CHECK(program_of_plan("{\n \"command\": [\"a\"], \"program_problem\": null\n}")->problem ==
-        "");
-  CHECK(program_of_plan("{\n \"command\": [\"a\"], \"program_problem\": \"cannot start\"\n}")
-            ->problem == "cannot start");
-  CHECK(workers_of_plan("{\n \"launch\": {\"nproc_per_node\": 6}\n}") == 6);
-  CHECK_FALSE(workers_of_plan("{\n \"launch\": {\"nproc_per_node\": -6}\n}"));
-  const auto share = share_of_plan(
+  CHECK(program_of("{\n \"command\": [\"a\"], \"program_problem\": null\n}")->problem == "");
+  CHECK(program_of("{\n \"command\": [\"a\"], \"program_problem\": \"cannot start\"\n}")->problem ==
+        "cannot start");
+}
+
+TEST_CASE("a printed plan says how many slots and GPUs it takes, and one that is cut off nothing",
+          "[agent][peers]") {
+  const auto share = [](const std::string& output) {
+    return read_plan(output).value().value().share;
+  };
+  CHECK(share("{\n \"launch\": {\"nproc_per_node\": 6}\n}").slots == 6);
+  CHECK(share("{\n \"launch\": {\"nproc_per_node\": -6}\n}").slots == 1);
+  const auto both = share(
       "{\n \"launch\": {\"nproc_per_node\": 6},\n \"share\": {\"slots\": null, \"gpus\": 2}\n}");
-  CHECK(share.slots == 6);
-  CHECK(share.gpus == 2);
-  CHECK(share_of_plan("{\n \"share\": {\"slots\": 3}\n}").slots == 3);
-  CHECK(share_of_plan("no plan").slots == 1);
-  CHECK(share_of_plan("{\n \"share\": {\"slots\": 4294967296}\n}").slots == UINT32_MAX);
-  CHECK(share_of_plan("{\n \"share\": {\"gpus\": -1}\n}").gpus == 0);
-  CHECK_FALSE(program_of_plan(""));
-  CHECK_FALSE(program_of_plan("{"));
+  CHECK(both.slots == 6);
+  CHECK(both.gpus == 2);
+  CHECK(share("{\n \"share\": {\"slots\": 3}\n}").slots == 3);
+  CHECK(share("{\n \"share\": {\"slots\": 4294967296}\n}").slots == UINT32_MAX);
+  CHECK(share("{\n \"share\": {\"gpus\": -1}\n}").gpus == 0);
+  for (const auto* none : {"", "no plan", "{", "0.1.0\n"}) CHECK_FALSE(read_plan(none).value());
+  for (const auto* cut : {"{\n", "note\n{\n \"kind\": \"elastic\",\n", "{\n \"command\": [\n}"})
+    CHECK(read_plan(cut).error().code == Errc::malformed);
 }
 
 TEST_CASE("a thousand names at once are looked up, some after the others", "[daemon]") {

@@ -385,6 +385,26 @@ TEST_CASE("a detached job that couldn't start ended after ten seconds, without a
   CHECK(told[0].text.find(" failed: exit code 127; what it wrote: acc-ctl logs ") != std::string::npos);
 }
 
+TEST_CASE("a detached job whose part couldn't start said its exit code alone", "[ctl][bridge]") {
+  auto detached = wish();
+  detached.detaches = true;
+  Story story{detached};
+  story.running();
+  WHEN("its report has the reason") {
+    story.answered(BridgeAsk::state, 200, R"({"id": "x", "state": "failed", "exit_code": 71,
+      "report": {"start_failure": "cannot start worker 5: Resource\ntemporarily unavailable", "reason": null}})");
+    const auto told = story.only<TellBridge>().text;
+    CHECK(told.find(" failed: exit code 71: cannot start worker 5: Resource") != std::string::npos);
+    CHECK(told.find('\n') == std::string::npos);
+  }
+  WHEN("its report is none, as of another user's making") {
+    story.answered(
+        BridgeAsk::state, 200,
+        R"({"id": "x", "state": "failed", "exit_code": 71, "report": ["start_failure"]})");
+    CHECK(story.only<TellBridge>().text.find(" failed: exit code 71; ") != std::string::npos);
+  }
+}
+
 SCENARIO("an attached bridge follows a job that is there, and stops nothing", "[ctl][bridge]") {
   auto attached = wish();
   attached.job = "y";
@@ -405,6 +425,52 @@ SCENARIO("an attached bridge follows a job that is there, and stops nothing", "[
   story.hears(BridgeLineClosed{});
   CHECK(story.only<FinishBridge>().code == 69);
   CHECK(story.all<AskDaemon>().empty());
+}
+
+SCENARIO("a node whose daemon was restarted as acc-ctl attach began was missing for the whole job",
+         "[ctl][bridge]") {
+  auto attached = wish();
+  attached.job = "y";
+  attached.skips_old = true;
+  const std::string unreachable = R"({"error": "refused", "code": "node_unreachable"})";
+  const auto is_followed_from_the_beginning = [&](Story& story) {
+    CHECK(std::holds_alternative<agent::Prepared>(story.only<SendMark>().mark));
+    story.ordered(agent::Go{});
+    REQUIRE(story.all<OpenStream>().size() == 2);
+    CHECK(story.all<OpenStream>()[0].target.ends_with("&from=0"));
+    // Asked again soon, and copied when it answers.
+    story.hears(BridgeStreamEnded{false, 502, true, unreachable});
+    CHECK(story.delay(BridgeTimer::out) == Millis{50});
+    CHECK(story.delay(BridgeTimer::state) == Millis{500});
+    story.answered(BridgeAsk::state, 502, unreachable);
+    CHECK(story.delay(BridgeTimer::state) == Millis{500});
+    CHECK(story.all<FinishBridge>().empty());
+    story.hears(BridgeTimerFired{BridgeTimer::out});
+    CHECK(story.only<OpenStream>().target.ends_with("&from=0"));
+  };
+  WHEN("it was known to be away") {
+    attached.is_away = true;
+    Story story{attached};
+    story.ordered(agent::Prepare{"token"});
+    CHECK(story.all<AskDaemon>().empty());
+    is_followed_from_the_beginning(story);
+  }
+  WHEN("it turns out now") {
+    Story story{attached};
+    story.ordered(agent::Prepare{"token"}).answered(BridgeAsk::state, 502, unreachable);
+    is_followed_from_the_beginning(story);
+  }
+  WHEN("our own daemon is away") {
+    Story story{attached};
+    story.ordered(agent::Prepare{"token"}).hears(BridgeUnanswered{BridgeAsk::state, "it is gone"});
+    is_followed_from_the_beginning(story);
+  }
+  WHEN("it knows no such job") {
+    Story story{attached};
+    story.ordered(agent::Prepare{"token"})
+        .answered(BridgeAsk::state, 404, R"({"error": "no job"})");
+    CHECK(story.only<FinishBridge>().code == 1);
+  }
 }
 
 SCENARIO("two quick Ctrl-C of acc-ctl attach left a job that was said to have been asked to stop",
