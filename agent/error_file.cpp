@@ -8,6 +8,9 @@
 #include <fcntl.h>
 
 #include <cerrno>
+#include <charconv>
+#include <cstdint>
+#include <optional>
 
 namespace acc::agent {
 
@@ -20,16 +23,51 @@ std::string text_of(const Json& object, const char* key) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string{};
 }
 
+/// The number of "\\uXXXX" at `at`; nothing: something else stands there.
+std::optional<std::uint32_t> escaped_unit(std::string_view text, std::size_t at) {
+  constexpr std::size_t kLength = 6;
+  std::uint32_t unit = 0;
+  if (text.size() < at + kLength || text.substr(at, 2) != "\\u") return std::nullopt;
+  const auto* const end = text.data() + at + kLength;
+  const auto read = std::from_chars(end - 4, end, unit, 16);
+  if (read.ec != std::errc{} || read.ptr != end) return std::nullopt;
+  return unit;
+}
+
+/// Python writes bytes of a name that aren't UTF-8 as half a pair ("\\udce9"), which is no text
+/// and which the parser refuses: U+FFFD takes its place.
+std::string without_lone_surrogates(std::string_view json) {
+  const auto is_between = [](std::optional<std::uint32_t> unit, std::uint32_t low,
+                             std::uint32_t high) { return unit && *unit >= low && *unit <= high; };
+  std::string text;
+  text.reserve(json.size());
+  std::size_t length = 1;
+  for (std::size_t at = 0; at < json.size(); at += length) {
+    length = json[at] == '\\' ? 2 : 1;
+    const auto unit = escaped_unit(json, at);
+    if (is_between(unit, 0xd800, 0xdfff)) {
+      const bool is_pair = *unit < 0xdc00 && is_between(escaped_unit(json, at + 6), 0xdc00, 0xdfff);
+      length = is_pair ? 12 : 6;
+      if (!is_pair) {
+        text += "\\ufffd";
+        continue;
+      }
+    }
+    text += json.substr(at, length);
+  }
+  return text;
+}
+
 }  // namespace
 
 Result<WorkerError> parse_error_file(std::string_view text) {
   if (text.size() > kMaxErrorFile) return Error{Errc::bad_config, "error file: larger than 1 MiB"};
   if (is_json_beyond(text, kDeepestForeign)) return Error{Errc::bad_config, "error file: nested too deeply"};
-  const Json root = Json::parse(text, nullptr, false);
+  const auto whole = without_lone_surrogates(text);
+  const Json root = Json::parse(whole, nullptr, false);
   if (!root.is_object()) return Error{Errc::bad_config, "error file: not a JSON object"};
   const auto message = root.find("message");
   if (message == root.end()) return Error{Errc::bad_config, "error file: no key 'message'"};
-  const std::string whole{text};
   if (message->is_string()) return WorkerError{message->get<std::string>(), {}, whole};
   WorkerError error{text_of(*message, "message"), {}, whole};
   const auto extra = message->is_object() ? message->find("extraInfo") : message->end();

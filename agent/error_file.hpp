@@ -11,7 +11,7 @@ namespace acc::agent {
 struct WorkerError {
   std::string message;    ///< "<Type>: <text>", one or more lines
   std::string traceback;  ///< may be empty
-  std::string json{};     ///< the file itself; empty: not known
+  std::string json{};     ///< the file, half pairs of surrogates replaced; empty: not known
 };
 
 inline constexpr std::size_t kMaxErrorFile = std::size_t{1}

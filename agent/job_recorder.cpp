@@ -102,7 +102,7 @@ FailureReport JobRecorder::describe(const WorkerFailure& failure) const {
     if (error) {
       report.error = std::move(*error);
     } else if (error.error().code != Errc::not_found) {
-      report.error = WorkerError{"(not known: " + error.error().what + ")", {}};
+      report.unread_error = error.error().what;
     }
   }
   report.tail = output_.tail(failure.local_rank);

@@ -166,6 +166,7 @@ void add_evidence(Block& block, const FailureReport& f) {
     }
     return;
   }
+  if (!f.unread_error.empty()) block.row("error", "can't be read (" + f.unread_error + ")");
   const auto lines = last_lines(f.tail, kTailLines);
   if (lines.empty()) {
     block.row("output", "it wrote nothing that was kept");

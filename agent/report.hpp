@@ -32,6 +32,7 @@ struct FailureReport {
   std::string stacks_path;                     ///< of a hang: all ranks' stacks; empty: none
   std::string no_restart{};                    ///< the worker said why a restart won't help
   std::string hint{};                          ///< what to do about it; empty: not known
+  std::string unread_error{};                  ///< why its error file can't be read; empty: it can
 };
 
 /// The decisive failure, on another node, as that node's agent reported it.

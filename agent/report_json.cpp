@@ -49,6 +49,12 @@ OrderedJson worker_json(const WorkerRecord& w) {
   return json;
 }
 
+OrderedJson error_json(const FailureReport& f) {
+  if (f.error) return OrderedJson{{"message", f.error->message}, {"traceback", f.error->traceback}};
+  if (f.unread_error.empty()) return {};
+  return OrderedJson{{"message", "(not known: " + f.unread_error + ")"}, {"traceback", ""}};
+}
+
 OrderedJson failure_json(const FailureReport& f, const std::string& host) {
   OrderedJson json = worker_json(f.worker);
   json["host"] = host;
@@ -56,9 +62,7 @@ OrderedJson failure_json(const FailureReport& f, const std::string& host) {
   json["attempt"] = f.round;
   json["seconds_into_attempt"] = static_cast<double>(f.into_round.count()) / 1000;
   json["time"] = iso_utc(f.when);
-  json["error"] =
-      f.error ? OrderedJson{{"message", f.error->message}, {"traceback", f.error->traceback}}
-              : OrderedJson{};
+  json["error"] = error_json(f);
   json["last_lines"] = last_lines(f.tail, 100);
   json["log"] = text_or_null(f.log_path);
   json["stacks"] = text_or_null(f.stacks_path);

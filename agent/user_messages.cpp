@@ -100,8 +100,9 @@ std::string rank_hint(std::string_view error) {
   if (std::ranges::find(kMissing, error) == std::end(kMissing) &&
       error.find("environment variable RANK expected, but not set") == std::string_view::npos)
     return {};
-  return "one plain process was started, as by accelerate launch without a number: "
-         "--nproc_per_node N, in front of the script, starts N workers with RANK and WORLD_SIZE";
+  return "one plain process was started, as by accelerate launch without a number or with "
+         "distributed_type: NO in the config file: --nproc_per_node N, in front of the script, "
+         "starts N workers with RANK and WORLD_SIZE";
 }
 
 struct Advice {

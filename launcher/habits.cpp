@@ -21,6 +21,7 @@ constexpr Habit kHabits[] = {
     {"rank", "here --machine_rank N; workers find their own number in RANK", true, "machine_rank"},
     {"dist_url dist-url init_method init-method",
      "here --main_process_ip ADDRESS and --main_process_port PORT", true, "main_process_ip"},
+    {"u", "Python's flag; workers with ranks have it: leave it out (else PYTHONUNBUFFERED=1)"},
     // ---- earlier versions of accelerate, keys that have another name as a flag
     {"use_cpu use-cpu", "the flag is --cpu; use_cpu is its key in the config file", false, "cpu"},
     {"fp16", "here --mixed_precision fp16", false, "mixed_precision"},
@@ -75,10 +76,26 @@ constexpr Habit kHabits[] = {
     {"v verbose V", "--version prints the version; --log_level info or debug tells more"},
 };
 
+constexpr std::string_view kOfMpi =
+    "acc-launch starts the workers itself: acc-launch --num_processes N PROGRAM; acc-config "
+    "convert "
+    "-- mpirun … says which flags take the place of mpirun's. To run acc-launch under it, write "
+    "mpirun in front: mpirun … acc-launch train.py";
+
 constexpr std::pair<std::string_view, std::string_view> kCommands[] = {
     {"launch", "acc-launch is `accelerate launch` already: leave the word out"},
     {"accelerate", "acc-launch takes the place of `accelerate launch`: leave both words out"},
     {"torchrun", "acc-launch takes its place, with the same flags: leave the word out"},
+    {"mpirun", kOfMpi},
+    {"mpiexec", kOfMpi},
+    {"mpiexec.hydra", kOfMpi},
+    {"orterun", kOfMpi},
+    {"srun",
+     "srun stands in front of acc-launch, and starts one on each node: srun … acc-launch train.py "
+     "(docs/from-slurm.md)"},
+    {"deepspeed",
+     "acc-launch starts the workers itself: leave the word out; acc-config convert -- deepspeed … "
+     "says which flags take the place of its own"},
     {"config",
      "the program for it is acc-config; files of `accelerate config` work as they are, and "
      "acc-launch --print_config shows what counts"},

@@ -1,6 +1,6 @@
 #include "launcher/host_daemon.hpp"
 
-#include "common/control_folders.hpp"
+#include "common/daemon_places.hpp"
 #include "common/duration.hpp"
 #include "common/text.hpp"
 #include "common/unique_fd.hpp"
@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string_view>
+#include <vector>
 
 namespace acc::launcher {
 
@@ -91,22 +92,25 @@ std::string why_of(int failed, bool is_of_runtime_folder) {
 }  // namespace
 
 DaemonFound find_daemon(const Environment& environment, const std::string& of_system) {
-  const auto runtime_folder = value_of(environment, "XDG_RUNTIME_DIR");
-  std::string places[] = {value_of(environment, "ACC_AGENT_SOCKET"), of_system, runtime_folder};
-  if (places[0].starts_with('@')) places[0].clear();  // the socket of a worker in a job
-  const bool is_named = !places[0].empty();
-  if (is_named) places[1] = places[2] = {};
-  if (!places[2].empty()) places[2] += "/acc/agent.sock";
+  std::vector<DaemonPlace> places;
+  const auto named = value_of(environment, "ACC_AGENT_SOCKET");
+  const bool is_named = !named.empty() && !named.starts_with('@');  // @: of a worker in a job
+  if (is_named) {
+    places.push_back({named});
+  } else {
+    const UserFolders folders{value_of(environment, "XDG_RUNTIME_DIR"),
+                              value_of(environment, "XDG_STATE_HOME"),
+                              value_of(environment, "HOME")};
+    places = user_daemon_places(folders, ::geteuid());
+    places.insert(places.begin(), DaemonPlace{of_system});
+  }
   DaemonFound found;
   for (const auto& place : places) {
-    if (place.empty()) continue;
     uid_t user = 0;
-    const bool is_of_runtime_folder = &place == &places[2];
-    const bool may_be = is_named || !is_of_runtime_folder || may_hold_daemon(runtime_folder);
-    const int failed = may_be ? try_socket(place, is_named, user) : EPERM;
-    if (failed == 0) return {place, user != 0, {}};
-    found.why += (found.why.empty() ? "" : ", ") + printable(place) + ": " +
-                 why_of(failed, is_of_runtime_folder);
+    const int failed = place.is_trusted ? try_socket(place.socket, is_named, user) : EPERM;
+    if (failed == 0) return {place.socket, user != 0, {}};
+    found.why += (found.why.empty() ? "" : ", ") + printable(place.socket) + ": " +
+                 why_of(failed, place.is_of_runtime_folder);
   }
   return found;
 }

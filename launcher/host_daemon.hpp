@@ -15,8 +15,9 @@ struct DaemonFound {
   std::string why;          ///< none answers: where it was looked for
 };
 
-/// The one of ACC_AGENT_SOCKET; else the system's, else this user's own. One that isn't named there
-/// has to be root's or this user's, as it receives the command and the values of --env.
+/// The one of ACC_AGENT_SOCKET; else the system's, else this user's own (common/daemon_places). One
+/// that isn't named there has to be root's or this user's, as it receives the command and the
+/// values of --env.
 [[nodiscard]] DaemonFound find_daemon(const Environment& environment,
                                       const std::string& of_system = "/run/acc/agent.sock");
 

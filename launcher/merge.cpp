@@ -89,6 +89,7 @@ class Merger {
       rules_.guess_without_config();
     }
     rules_.counts();
+    rules_.dropped_counts();
     rules_.devices();
     take_script();
     rules_.threads();

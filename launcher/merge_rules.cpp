@@ -214,6 +214,26 @@ void MergeRules::counts() {
   reject_counts(true);
 }
 
+void MergeRules::dropped_counts() {
+  const auto type = "distributed_type"_key;
+  if (spec_.text(type) != "NO" || spec_[type].source != Source::config ||
+      mode_of(spec_) != Mode::single || spec_.is_set("mpirun_hostfile"_key) ||
+      spec_.is_given("nproc_per_node"_key) || spec_.is_given("nnodes"_key))
+    return;
+  std::vector<std::string> dropped;
+  for (const Key key : {"num_processes"_key, "num_machines"_key}) {
+    if (is_flag(key) && spec_.integer(key).value_or(0) > 1)
+      dropped.push_back(spec_[key].origin + " " + spec_.text(key));
+  }
+  if (dropped.empty()) return;
+  // --cpu leaves the default file out, not one that is named.
+  const bool is_named = spec_.is_given("config_file"_key);
+  spec_.notes.push_back(join(dropped, " and ") + (dropped.size() == 1 ? " has" : " have") +
+                        " no effect: " + spec_[type].origin +
+                        " says distributed_type: NO, one process without RANK; add --multi_gpu" +
+                        (is_named ? "" : ", --cpu") + " or --nproc_per_node N");
+}
+
 namespace {
 
 /// As the driver's variables take them: 3, 0.1 (a tile), 0-3, -1 (none), GPU-5ab1…, MIG-….

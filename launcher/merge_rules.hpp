@@ -28,6 +28,8 @@ class MergeRules {
   void torchrun_counts();
   /// What counts and the machine's number can't be, and what contradicts --standalone.
   void counts();
+  /// Flags that count workers beside a file that asks for one process: dropped, as by the original.
+  void dropped_counts();
   /// What gpu_ids can't be, in any mode.
   void devices();
   void check_bf16_option();

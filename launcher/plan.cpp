@@ -26,12 +26,15 @@ bool is_torchrun_line(const JobSpec& spec) {
 }
 
 /// N processes asked for are N workers, also on the CPU, where the original starts one and leaves
-/// the rest to mpirun. Only an explicit number counts, and not with distributed_type NO.
+/// the rest to mpirun. Only an explicit number counts, and not with distributed_type NO. A
+/// scheduler's tasks are machines of one job, so there even one worker isn't a plain process.
 bool asks_for_workers(const JobSpec& spec) {
   if (is_torchrun_line(spec)) return true;
   const auto key = "num_processes"_key;
   const bool plain = spec.text("distributed_type"_key) == "NO" && !spec.config_path.empty();
-  return !plain && spec.is_given(key) && spec.integer(key).value_or(0) >= kSeveral;
+  const bool is_placed = spec["num_machines"_key].source == Source::scheduler;
+  const auto least = is_placed ? 1 : kSeveral;
+  return !plain && spec.is_given(key) && spec.integer(key).value_or(0) >= least;
 }
 
 class Planner {
@@ -107,12 +110,20 @@ class Planner {
         spec_.can_judge({"main_process_ip"_key, "num_machines"_key}))
       complain(
           "several machines need the main process IP, the address of machine 0: give "
-          "--main_process_ip (or --master_addr)");
+          "--main_process_ip (or --master_addr)" +
+          (spec_.scheduler.empty() ? std::string{} : "; " + spec_.scheduler + " doesn't tell one"));
     if (!spec_.is_set("main_process_port"_key) &&
         spec_.can_judge({"main_process_port"_key, "num_machines"_key}))
       complain(
           "several machines need the main process port, a free one on machine 0: give "
           "--main_process_port (or --master_port)");
+  }
+
+  /// Our agents meet at any address that all know: a rendezvous's or a scheduler's will do, too.
+  void check_meeting_place() {
+    const bool is_placed = spec_["main_process_ip"_key].source == Source::scheduler;
+    if (is_placed || !spec_.text("rdzv_endpoint"_key).empty()) return;
+    if (spec_.can_judge({"rdzv_endpoint"_key})) check_main_process();
   }
 
   /// Where the workers' store will be, in the modes in which nobody but the script uses it.
@@ -187,7 +198,7 @@ class Planner {
   void plan_elastic(Mode mode) {
     auto& plan = planned_.plan;
     plan.kind = agent::JobKind::elastic;
-    if (mode == Mode::single && !is_torchrun_line(spec_)) check_main_process();
+    if (mode == Mode::single && !is_torchrun_line(spec_)) check_meeting_place();
     append(plan_machines(spec_, facts_, plan));
     append(check_local_ranks(spec_, plan));
     plan.command = worker_command(spec_, inputs_.interpreter, inputs_.script, true);

@@ -3,6 +3,7 @@
 #include "common/endpoint.hpp"
 #include "common/text.hpp"
 #include "launcher/key_table.hpp"
+#include "launcher/mode.hpp"
 #include "launcher/scheduler.hpp"
 #include "launcher/setting_parsers.hpp"
 
@@ -26,7 +27,7 @@ class Rules {
 
   void apply() {
     const auto given = given_machines();
-    if (given && *given < 2) return stay_alone();
+    if ((given && *given < 2) || (!given && is_plain())) return stay_alone();
     if (!given && place_.machines == 0) return;
     user_counts_ = given.has_value();
     for (const auto& finding : place_.settings) take(finding);
@@ -55,14 +56,23 @@ class Rules {
         std::clamp<std::int64_t>(spec_.integer("num_machines"_key).value_or(1), 1, 1'000'000));
   }
 
+  /// The config file asks for one process without RANK.
+  [[nodiscard]] bool is_plain() const {
+    return spec_.text("distributed_type"_key) == "NO" && !spec_.config_path.empty() &&
+           spec_.is_given("num_processes"_key) && !spec_.is_given("nproc_per_node"_key) &&
+           mode_of(spec_) == Mode::single;
+  }
+
   void stay_alone() {
     if (place_.machines < 2) return;
     const Key key = spec_.is_given("nnodes"_key)         ? "nnodes"_key
                     : spec_.is_given("num_machines"_key) ? "num_machines"_key
-                                                         : "standalone"_key;
+                    : spec_.flag("standalone"_key)       ? "standalone"_key
+                                                         : "distributed_type"_key;
     spec_.notes.push_back(place_.who + " has " + std::to_string(place_.machines) + " tasks, but " +
                           spec_.name_for_complaint(key) +
-                          " says one machine: each task is a job of its own");
+                          (key == "distributed_type"_key ? " says NO" : " says one machine") +
+                          ": each task is a job of its own");
   }
 
   bool fill(Key key, Value value, std::string origin = {}) {

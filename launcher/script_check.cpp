@@ -46,6 +46,19 @@ bool is_quoted_line(const std::string& script) {
   return first != script && (first.ends_with(".py") || is_file);
 }
 
+/// A flag and its value, "--nproc_per_node 2", in one word.
+bool is_quoted_flag(std::string_view script) {
+  return script.starts_with('-') && script.find(' ') != std::string_view::npos;
+}
+
+/// PYTHON_EXEC with arguments of the interpreter, "python3 -u".
+std::string with_arguments(const Environment& environment) {
+  const auto chosen = variable(environment, "PYTHON_EXEC");
+  const auto first = chosen.substr(0, chosen.find(' '));
+  if (first == chosen || ::access(std::string{chosen}.c_str(), F_OK) == 0) return {};
+  return std::string{chosen};
+}
+
 constexpr std::string_view kOfData[] = {".yaml", ".yml", ".json"};
 
 /// A file in the same folder with nearly that name; empty: there is none.
@@ -74,6 +87,8 @@ std::string file_meant_by(const std::string& script) {
 std::string kind_of_missing(const std::string& script) {
   if (is_interpreter(script))
     return " (acc-launch starts Python by itself: leave the interpreter out)";
+  if (is_quoted_flag(script))
+    return " (quotes made one word of the flag and its value: leave the quotes out)";
   if (is_quoted_line(script))
     return " (quotes made one word of the program and its arguments: leave the quotes out)";
   constexpr std::string_view kDashes[] = {"\u2010", "\u2011", "\u2012", "\u2013",
@@ -97,6 +112,7 @@ constexpr Key kOfLaunchers[] = {
     "num_processes"_key, "nproc_per_node"_key,  "num_machines"_key, "nnodes"_key,
     "machine_rank"_key,  "main_process_ip"_key, "hosts"_key,        "main_process_port"_key,
     "rdzv_endpoint"_key, "max_restarts"_key,    "multi_gpu"_key,    "config_file"_key,
+    "standalone"_key,
 };
 
 /// Whether a Python file has this word, as one that reads the flag itself does.
@@ -186,6 +202,10 @@ agent::ScriptProblem check_script_file(const JobSpec& spec, const Environment& e
   }
   if (kind != ScriptKind::python) return {};
   const int reason = why_not_for_python(spec.script);
+  if (const auto python = with_arguments(environment); reason == 0 && !python.empty())
+    return {ENOENT, "PYTHON_EXEC is " + in_quotes(python) +
+                        ": it names the interpreter alone, without arguments (for -u: "
+                        "PYTHONUNBUFFERED=1)"};
   if (reason == 0 && is_data_file(spec.script))
     return cannot(ENOEXEC,
                   "it is no program; a config file goes behind --config_file, in front of "

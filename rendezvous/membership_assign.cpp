@@ -21,6 +21,11 @@ std::string count_text(std::size_t n, std::string_view thing) {
   return std::to_string(n) + " " + std::string{thing} + (n == 1 ? "" : "s");
 }
 
+/// "localhost:29501", "127.0.0.1:29501", "[::1]:29501"
+bool names_loopback(std::string_view where) {
+  return where.starts_with("localhost:") || where.starts_with("127.") || where.starts_with("[::1]");
+}
+
 }  // namespace
 
 void Membership::begin_gathering(Instant now) {
@@ -246,6 +251,11 @@ void Membership::tell_waiting(Instant now, MembershipActions& out) {
     if (missing.size() > kNamed) missing.back() = "…";
     text += ", not come: node rank " + join(missing, ", ");
   }
+  if (!all_here && names_loopback(options_.where))
+    text +=
+        "; that is loopback: nodes on other machines need --main_process_ip or --rdzv_endpoint "
+        "with "
+        "an address of this machine that they reach";
   if (in_takeover_delay(now)) {
     text +=
         "; the last coordinator of this job ended without a word, and no round begins before the "

@@ -46,7 +46,8 @@ constexpr std::string_view kNotes =
     "  --version, --help\n"
     "\n"
     "Without --state-dir: /var/lib/acc and /run/acc/agent.sock as root, else\n"
-    "~/.local/state/acc and $XDG_RUNTIME_DIR/acc/agent.sock. With it: FOLDER/agent.sock.\n"
+    "~/.local/state/acc and $XDG_RUNTIME_DIR/acc/agent.sock (if that variable isn't set:\n"
+    "~/.local/state/acc/agent.sock). With it: FOLDER/agent.sock.\n"
     "\n"
     "SIGHUP reads the settings and the jobs folder again. SIGTERM ends the service, not its\n"
     "jobs: the next one finds them.\n";

@@ -2,6 +2,7 @@
 
 #include "agent/daemon/loopback_rules.hpp"
 #include "agent/daemon/peer_rules.hpp"
+#include "common/daemon_places.hpp"
 #include "common/text.hpp"
 
 #include <nlohmann/json.hpp>
@@ -225,14 +226,11 @@ std::string default_settings_file(bool is_root) {
 void fill_defaults(Settings& settings, bool is_root, const std::string& own_program) {
   const bool is_own_state = settings.state_dir.empty();
   if (is_own_state)
-    settings.state_dir = is_root ? "/var/lib/acc" : user_folder("XDG_STATE_HOME", ".local/state");
-  if (settings.socket.empty()) {
-    const auto runtime = variable("XDG_RUNTIME_DIR");
-    const bool has_runtime = is_root || runtime.starts_with('/');
-    settings.socket = !is_own_state || !has_runtime ? settings.state_dir + "/agent.sock"
-                      : is_root                     ? "/run/acc/agent.sock"
-                                                    : runtime + "/acc/agent.sock";
-  }
+    settings.state_dir = is_root ? "/var/lib/acc" : user_state_folder(user_folders());
+  if (settings.socket.empty())
+    settings.socket = !is_own_state ? settings.state_dir + "/agent.sock"
+                      : is_root     ? "/run/acc/agent.sock"
+                                    : user_daemon_socket(user_folders());
   if (settings.jobs_dir.empty())
     settings.jobs_dir =
         (is_root ? "/etc/acc" : user_folder("XDG_CONFIG_HOME", ".config")) + "/jobs.d";

@@ -88,7 +88,27 @@ Start start_of(std::span<const std::string> words) {
   return start;
 }
 
+/// "uv run" of `uv run torchrun …`: what runs the launcher, and isn't the job's; empty: it is none.
+std::string wrapper_of(std::span<const std::string> words, const Start& start) {
+  constexpr std::string_view kWrappers[] = {
+      "nohup", "time",   "timeout",    "sudo",      "doas",       "nice",    "ionice",
+      "chrt",  "setsid", "exec",       "stdbuf",    "numactl",    "taskset", "uv",
+      "uvx",   "poetry", "pipenv",     "pdm",       "hatch",      "rye",     "pixi",
+      "conda", "mamba",  "micromamba", "apptainer", "singularity"};
+  if (std::ranges::find(kWrappers, start.name) == std::end(kWrappers)) return {};
+  std::vector<std::string> wrapper{start.program};
+  for (std::size_t at = start.first; at < words.size(); ++at) {
+    if (start_at(words, at).launcher != Launcher::unknown) return join(wrapper, " ");
+    wrapper.push_back(words[at]);
+  }
+  return {};
+}
+
 Error no_launcher(std::span<const std::string> words, const Start& start) {
+  if (const auto wrapper = wrapper_of(words, start); !wrapper.empty())
+    return {Errc::bad_usage, "convert: " + in_quotes(wrapper, 200) +
+                                 ": leave it out here, and write it in front of the acc-launch "
+                                 "line that comes out"};
   constexpr std::string_view kSlurm[] = {"srun", "sbatch", "salloc"};
   if (std::ranges::find(kSlurm, start.name) != std::end(kSlurm))
     return {Errc::bad_usage, "convert: " + start.name +

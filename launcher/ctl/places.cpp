@@ -1,5 +1,6 @@
 #include "launcher/ctl/places.hpp"
 
+#include "common/daemon_places.hpp"
 #include "launcher/ctl/wire.hpp"
 
 #include <dirent.h>
@@ -72,10 +73,8 @@ Services find_services(const std::string& flag) {
   if (const auto named = variable("ACC_AGENT_SOCKET"); !named.empty() && named[0] != '@')
     return {{named}, true};
   Services services;
-  for (const auto& place : places_of_user()) {
-    // No daemon listens in a base that is shared. One in another user's has to be named.
-    if (!place.is_base_shared && may_hold_daemon(place.base))
-      services.sockets.push_back(place.base + "/" + place.own + "/agent.sock");
+  for (const auto& place : user_daemon_places(user_folders(), ::geteuid())) {
+    if (place.is_trusted) services.sockets.push_back(place.socket);  // another has to be named
   }
   services.sockets.emplace_back("/run/acc/agent.sock");
   return services;

@@ -36,7 +36,7 @@ constexpr std::array kVerbs{
 constexpr std::array kFlags{
     FlagRow{"--socket", 0, "FILE", "",
             "the service's socket (ACC_AGENT_SOCKET, else $XDG_RUNTIME_DIR/acc/agent.sock, "
-            "/run/acc/agent.sock)"},
+            "~/.local/state/acc/agent.sock, /run/acc/agent.sock)"},
     FlagRow{"--json", 0, "", "ps status events node nodes submit token", "prints JSON"},
     FlagRow{"--node", 0, "NODE", "ps status top logs attach stop signal restart stacks rm node",
             "of another node, HOST[:PORT], through the service of this one"},

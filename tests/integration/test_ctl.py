@@ -466,6 +466,41 @@ class Played(CtlTest):
 
 
 @unittest.skipUnless(os.path.exists(AGENT), "acc-agent isn't built")
+class OwnDaemon(CtlTest):
+    """A user's own acc-agent without XDG_RUNTIME_DIR: su, cron, a container."""
+
+    def setUp(self):
+        super().setUp()
+        if os.geteuid() == 0:  # root's has another place
+            os.chown(self.runtime, 65534, 65534)
+            self.as_user = {"user": 65534, "group": 65534, "extra_groups": []}
+        else:
+            self.as_user = {}
+        del self.environment["XDG_RUNTIME_DIR"]
+        self.environment.pop("XDG_STATE_HOME", None)
+        self.environment["PATH"] = os.path.dirname(ACC) + ":" + self.environment["PATH"]
+        self.path = self.runtime + "/.local/state/acc/agent.sock"
+
+    def test_the_daemon_was_not_found_where_it_had_made_its_socket(self):
+        with open(self.runtime + "/log", "wb") as log:
+            agent = subprocess.Popen([shutil.copy(AGENT, PROGRAMS.name), "--launch", ACC], env=self.environment, cwd=self.runtime,
+                                     stdin=subprocess.DEVNULL, stdout=log, stderr=log, **self.as_user)
+        self.addCleanup(lambda: (agent.terminate(), agent.wait(20 * PATIENCE)))
+
+        def answers():
+            self.assertIsNone(agent.poll(), "acc-agent ended: " + read(self.runtime + "/log"))
+            with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as s:
+                s.connect(self.path)
+                return True
+        until(answers, "acc-agent")
+        self.assertIn("SLOTS", self.ctl("node", **self.as_user)[0])
+        self.environment["XDG_RUNTIME_DIR"] = self.runtime + "/none"  # of a login, later
+        self.assertIn("SLOTS", self.ctl("node", **self.as_user)[0])
+        os.chmod(os.path.dirname(self.path), 0o777)
+        self.ctl("node", code=4, **self.as_user)
+
+
+@unittest.skipUnless(os.path.exists(AGENT), "acc-agent isn't built")
 class Real(CtlTest):
     """acc-agent itself, as root or as this user."""
 

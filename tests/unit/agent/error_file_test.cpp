@@ -37,6 +37,27 @@ TEST_CASE("the first worker's error is handed on with its exit code, as torchrun
   CHECK(with_error_code("no JSON", 1) == "no JSON");
 }
 
+TEST_CASE("the traceback of @record was lost if it named a file that isn't UTF-8", "[agent]") {
+  const auto message = [](const std::string& text) {
+    const auto error = parse_error_file(R"({"message": {"message": ")" + text +
+                                        R"(", "extraInfo": {"py_callstack": "T"}}})");
+    return error ? error->message : error.error().what;
+  };
+  CHECK(message(R"(OSError: caf\udce9.txt)") == "OSError: caf\xEF\xBF\xBD.txt");
+  CHECK(message(R"(\uD83d)") == "\xEF\xBF\xBD");
+  CHECK(message(R"(\ud83d\ud83d\ude00)") == "\xEF\xBF\xBD\xF0\x9F\x98\x80");
+  CHECK(message(R"(\ud83d\u0041)") ==
+        "\xEF\xBF\xBD"
+        "A");
+  CHECK(message(R"(\ud83d\\ude00)") == "\xEF\xBF\xBD\\ude00");
+  CHECK(message(R"(C:\\udce9 \uDE00)") == "C:\\udce9 \xEF\xBF\xBD");
+  CHECK(message(R"(\ud83d\u)") == "error file: not a JSON object");
+  const auto error = parse_error_file(R"({"message": {"message": "\udce9"}})");
+  REQUIRE(error.has_value());
+  CHECK(with_error_code(error->json, 3) ==
+        "{\"message\":{\"errorCode\":3,\"message\":\"\xEF\xBF\xBD\"}}");
+}
+
 TEST_CASE("any other bytes are an error, never an exception", "[agent]") {
   for (const std::string& text :
        {std::string{}, std::string{"{"}, std::string{"null"}, std::string{"[]"}, std::string{"{}"},

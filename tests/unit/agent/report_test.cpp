@@ -87,6 +87,17 @@ TEST_CASE("the worker's own traceback is shown instead of its output", "[agent][
   CHECK_THAT(text, !Contains("step 42"));
 }
 
+TEST_CASE("with an error file that can't be read the output was lost, too", "[agent][report]") {
+  auto report = failed_job();
+  report.failures[0].unread_error = "error file: larger than 1 MiB";
+  const std::string text = to_text(report, false);
+  CHECK_THAT(text, Contains("  error     can't be read (error file: larger than 1 MiB)\n"));
+  CHECK_THAT(text, Contains("step 42"));
+  const auto json = nlohmann::json::parse(to_json(report));
+  CHECK(json["failures"][0]["error"]["message"] == "(not known: error file: larger than 1 MiB)");
+  CHECK_FALSE(json["failures"][0]["last_lines"].empty());
+}
+
 TEST_CASE("a job that succeeded and lost nothing says nothing", "[agent][report]") {
   JobReport report;
   CHECK(to_text(report, true).empty());

@@ -155,6 +155,30 @@ TEST_CASE("an unquoted NO is taken as NO only where num_processes is given", "[l
   CHECK(given.merged().spec.notes.size() == 1);
 }
 
+TEST_CASE("a number beside a file with distributed_type NO was dropped without a word",
+          "[launcher][merge]") {
+  const std::string no = "num_machines: 1\nnum_processes: 1\ndistributed_type: 'NO'\n";
+  const auto notes = [](std::vector<std::string> words, const std::string& yaml,
+                        const Environment& environment = {}) {
+    words.emplace_back("s.py");
+    return Trial{std::move(words), yaml, environment}.merged().spec.notes;
+  };
+  using Notes = std::vector<std::string>;
+  CHECK(notes({"--num_processes=3"}, no) ==
+        Notes{"--num_processes 3 has no effect: cfg.yaml:3 says distributed_type: NO, one process "
+              "without RANK; add --multi_gpu, --cpu or --nproc_per_node N"});
+  CHECK(notes({"--num-processes", "3", "--num_machines=2", "--config_file=cfg.yaml"}, no) ==
+        Notes{"--num-processes 3 and --num_machines 2 have no effect: cfg.yaml:3 says "
+              "distributed_type: NO, one process without RANK; add --multi_gpu or "
+              "--nproc_per_node N"});
+  CHECK(notes({"--num_processes=1"}, no).empty());
+  CHECK(notes({}, "distributed_type: 'NO'\nnum_processes: 3\n").empty());  // the file's own
+  CHECK(notes({"--num_processes=3"}, "distributed_type: MULTI_CPU\n").empty());
+  CHECK(notes({"--num_processes=3"}, "").empty());
+  for (const auto* flag : {"--multi_gpu", "--use_fsdp", "--nproc_per_node=3"})
+    CHECK(notes({flag, "--num_machines=2"}, no).empty());
+}
+
 TEST_CASE("no workers asked for silently became one plain process", "[launcher][merge]") {
   Trial flag{{"--cpu", "--num_processes=0", "s.py"}};
   Trial file{{"s.py"}, "distributed_type: 'NO'\nnum_processes: 0\n"};

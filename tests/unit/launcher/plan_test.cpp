@@ -91,6 +91,20 @@ TEST_CASE("several machines without what they need are refused, all at once", "[
   CHECK(cpu.complaints().find("main process port") != std::string::npos);
 }
 
+TEST_CASE("machines on the CPU were asked for the main process IP beside --rdzv_endpoint",
+          "[launcher][plan]") {
+  const auto complaints = [](const std::string& backend, const std::string& endpoint) {
+    return Trial{{"--num_machines=2", "--machine_rank=0", "--num_processes=4",
+                  "--rdzv_backend=" + backend, "--rdzv_endpoint=" + endpoint, "s.py"}}
+        .complaints();
+  };
+  CHECK(complaints("c10d", "10.0.0.1:29400").empty());
+  CHECK(complaints("tcp", "10.0.0.1").empty());
+  CHECK(complaints("static", "10.0.0.1:29400").empty());
+  CHECK(complaints("etcd", "10.0.0.1:2379").empty());
+  CHECK(complaints("c10d", "").find("main process IP") != std::string::npos);
+}
+
 TEST_CASE("a port that the user names is used in every round", "[launcher][plan]") {
   Trial named{{"--num_processes=2", "--main_process_port=29600", "s.py"}};
   CHECK(named.planned().plan.master.port_is_given);

@@ -239,6 +239,61 @@ TEST_CASE("under a scheduler a machine without GPUs has one worker", "[launcher]
   CHECK(torchrun.planned().plan.cluster.nodes_max == 2);
 }
 
+TEST_CASE("under a scheduler --num_processes was refused for want of an address it had told",
+          "[launcher][scheduler]") {
+  const auto complaints = [](std::vector<std::string> words, const std::string& yaml,
+                             const Environment& environment, std::uint32_t gpus) {
+    words.emplace_back("s.py");
+    Trial c{std::move(words), yaml, environment};
+    c.facts.devices = gpus;
+    return c.complaints();
+  };
+  for (const std::uint32_t gpus : {0U, 1U, 8U}) {
+    INFO(gpus << " GPUs");
+    CHECK(complaints({"--num_processes=8"}, "", kSlurm, gpus).empty());
+    CHECK(complaints({"--num_processes=2"}, "", kSlurm, gpus).empty());
+    CHECK(complaints({"--cpu", "--num_processes=4"}, "", kSlurm, gpus).empty());
+    CHECK(complaints({}, "distributed_type: MULTI_CPU\nnum_processes: 4\n", kSlurm, gpus).empty());
+    CHECK(complaints(
+              {"--num_processes=4"}, "",
+              {{"PET_NNODES", "2"}, {"PET_RDZV_BACKEND", "c10d"}, {"PET_RDZV_ENDPOINT", "h:29500"}},
+              gpus)
+              .empty());
+    CHECK(complaints({"--num_processes=4"}, "",
+                     {{"PET_NNODES", "2"}, {"PET_NODE_RANK", "1"}, {"PET_MASTER_ADDR", "h"}}, gpus)
+              .empty());
+  }
+  Trial placed{{"--num_processes=8", "s.py"}, "", kSlurm};
+  CHECK(placed.planned().plan.cluster.control_host == "gpu08");
+  CHECK(placed.planned().plan.local_world_size == 4);
+}
+
+TEST_CASE("one process for all tasks of a scheduler is too few, not without an address",
+          "[launcher][scheduler]") {
+  Trial c{{"--num_processes=1", "s.py"}, "", kSlurm};
+  CHECK(c.complaints() ==
+        "1 processes on 2 machines: --num_processes counts the whole job, so "
+        "give at least one for each machine\n");
+}
+
+TEST_CASE("a file with distributed_type NO was refused under a scheduler for want of an address",
+          "[launcher][scheduler]") {
+  Trial c{{"s.py"}, "distributed_type: 'NO'\nnum_processes: 1\n", kSlurm};
+  CHECK(c.complaints().empty());
+  CHECK(c.planned().plan.kind == agent::JobKind::process);
+  CHECK(notes_of(c).find("Slurm step 42.0 has 2 tasks, but cfg.yaml:1: distributed_type says NO: "
+                         "each task is a job of its own") != std::string::npos);
+}
+
+TEST_CASE("a scheduler that tells no address is named where one is asked for",
+          "[launcher][scheduler]") {
+  Trial c{{"--num_processes=4", "s.py"}, "", {{"PET_NNODES", "2"}, {"PET_NODE_RANK", "1"}}};
+  const auto text = c.complaints();
+  CHECK(text.find("main process IP") != std::string::npos);
+  CHECK(text.find("PET_NNODES") == std::string::npos);
+  CHECK(text.find("doesn't tell one") != std::string::npos);
+}
+
 TEST_CASE("flags and file beat the scheduler", "[launcher][scheduler]") {
   Trial address{
       {"--main_process_ip=10.0.0.9", "--main_process_port=4000", "--nproc-per-node=1", "s.py"},

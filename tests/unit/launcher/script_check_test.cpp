@@ -93,6 +93,45 @@ TEST_CASE("another launcher in front of the script was a missing file", "[launch
              Contains("acc-launch takes its place, with the same flags: leave the word out"));
 }
 
+TEST_CASE("mpirun and srun behind acc-launch were to be run with --no_python",
+          "[launcher][script]") {
+  for (const auto* name : {"mpirun", "mpiexec", "orterun"})
+    CHECK_THAT(ScriptTrial::complaint({name, "-np", "2", "train.py"}),
+               Contains("acc-launch --num_processes N PROGRAM"));
+  CHECK_THAT(ScriptTrial::complaint({"srun", "train.py"}), Contains("in front of acc-launch"));
+  CHECK(ScriptTrial::complaint({"--no_python", "mpirun", "train.py"}).empty());
+}
+
+TEST_CASE("a flag and its value in quotes were a missing script and no more",
+          "[launcher][script]") {
+  CHECK_THAT(ScriptTrial{}.problem({"--nproc_per_node 2", "train.py"}).what,
+             Contains("quotes made one word of the flag and its value"));
+}
+
+TEST_CASE("PYTHON_EXEC with arguments was told as a missing program", "[launcher][script]") {
+  ScriptTrial trial;
+  trial.file("train.py", 0644);
+  trial.file("my python", 0755);
+  const auto what = [&](const std::string& python) {
+    return check_script_file(ScriptTrial::spec({trial.path("train.py")}),
+                             {{"PATH", ""}, {"PYTHON_EXEC", python}})
+        .what;
+  };
+  CHECK_THAT(what("/usr/bin/python3 -u"), Contains("names the interpreter alone"));
+  CHECK(what(trial.path("my python")).empty());
+  CHECK(what("/usr/bin/python3").empty());
+}
+
+TEST_CASE("the flag --standalone behind the script had no effect and no note",
+          "[launcher][script]") {
+  ScriptTrial trial;
+  trial.file("train.py", 0644);
+  const Words words{trial.path("train.py"), "--standalone"};
+  const auto notes = notes_about_arguments(parse_command_line(words), ScriptTrial::spec(words));
+  REQUIRE(notes.size() == 1);
+  CHECK_THAT(notes.front(), Contains("--standalone behind the script"));
+}
+
 TEST_CASE("a script that can't be run is told with the reason of exec", "[launcher][script]") {
   ScriptTrial trial;
   trial.file("plain", 0644);

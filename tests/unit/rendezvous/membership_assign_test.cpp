@@ -6,6 +6,22 @@ using namespace acc;
 using namespace acc::rendezvous;
 using Catch::Matchers::Contains;
 
+TEST_CASE("node 0 waited at localhost for other machines without a word about that",
+          "[rendezvous][membership]") {
+  const auto told = [](const std::string& where) {
+    auto options = options_for(2, 2);
+    options.where = where;
+    Desk job{options};
+    const auto a = job.comes("a");
+    job.pass(kSecond * 6);
+    return job.last<Notice>(a).text;
+  };
+  for (const auto* where : {"localhost:29501", "127.0.1.1:29501", "[::1]:29501"})
+    CHECK_THAT(told(where), Contains("that is loopback: nodes on other machines need"));
+  CHECK_THAT(told("a:29501"),
+             Contains("waiting for other nodes at a:29501") && !Contains("loopback"));
+}
+
 TEST_CASE("hosts are sorted as people do", "[rendezvous][membership]") {
   struct Row {
     std::string smaller, larger;

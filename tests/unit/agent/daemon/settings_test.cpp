@@ -61,5 +61,8 @@ TEST_CASE("root and users have their own places, and a state folder holds its so
   fill_defaults(named, false, "/usr/bin/acc-agent");
   CHECK(named.socket == "/tmp/x/agent.sock");
   ::unsetenv("XDG_RUNTIME_DIR");
+  Settings without_login;
+  fill_defaults(without_login, false, "/usr/bin/acc-agent");
+  CHECK(without_login.socket == "/home/u/state/acc/agent.sock");
   ::unsetenv("XDG_STATE_HOME");
 }

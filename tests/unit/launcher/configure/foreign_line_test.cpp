@@ -385,6 +385,19 @@ TEST_CASE("accelerate launch --cpu: its one process has one thread, not all core
   CHECK(read("accelerate launch --cpu t.py", 1).flags.empty());
 }
 
+TEST_CASE("a line with nohup or uv run in front of the launcher was no known line",
+          "[launcher][configure]") {
+  const auto is_told = [](const std::string& wrapper, const std::string& line) {
+    CHECK_THAT(refusal(wrapper + " " + line),
+               Catch::Contains("'" + wrapper + "': leave it out here"));
+  };
+  is_told("nohup", "torchrun --nproc_per_node 2 t.py");
+  is_told("uv run", "accelerate launch t.py");
+  is_told("conda run -n env", "python -m torch.distributed.run t.py");
+  is_told("timeout 3h", "mpirun -np 2 a.out");
+  CHECK_THAT(refusal("nohup python train.py"), Catch::Contains("expected a command line of"));
+}
+
 TEST_CASE("options of the launcher's interpreter made the line an unknown one",
           "[configure][foreign]") {
   for (const auto* options : {"-W ignore -X dev -m ", "-Wignore -Xdev -m ", "-uBW ignore -m ",
