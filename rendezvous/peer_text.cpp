@@ -30,7 +30,8 @@ void clean(JobFact& fact) {
   clean_text(fact.value);
 }
 void clean(Failure& failure) {
-  for (auto* name : {&failure.node, &failure.host, &failure.log_path, &failure.stacks_path})
+  for (auto* name :
+       {&failure.node, &failure.host, &failure.log_path, &failure.stacks_path, &failure.no_restart})
     clean_name(*name);
   clean_text(failure.cause);
 }

@@ -30,6 +30,11 @@ int WakeEvent::poll(std::span<pollfd> waits, int timeout_ms) noexcept {
 }
 
 void WakeEvent::clear() noexcept {
+  // After a wait of hours the number may be that of a socket of the program's.
+  if (!ours_.is_ours()) {
+    is_lost_ = true;
+    return;
+  }
   char bytes[64];
   ssize_t n = sizeof bytes;
   while (n == static_cast<ssize_t>(sizeof bytes))

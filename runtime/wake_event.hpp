@@ -23,7 +23,7 @@ class WakeEvent {
   /// From any thread, and from signal handlers.
   void set() const noexcept;
   /// Readable from set() on until it is cleared; -1: the program has closed it.
-  [[nodiscard]] int fd() const noexcept { return is_lost_ ? -1 : ours_.get(); }
+  [[nodiscard]] int fd() const noexcept { return ours_.is_ours() ? ours_.get() : -1; }
   /// poll(2) with this event in `waits[0]`, which it fills and clears. For one thread.
   int poll(std::span<pollfd> waits, int timeout_ms) noexcept;
   [[nodiscard]] bool is_lost() const noexcept { return is_lost_; }

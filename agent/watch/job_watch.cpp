@@ -563,6 +563,7 @@ void JobWatch::conclude_for_others(const Suspects& found, Result<evidence::Answe
   if (std::ranges::none_of(mine.ranks, is_suspect)) return go_on_watching();
   const std::string file = answer->file.empty() ? kOnStderr : answer->file;
   told_suspects_ = found;
+  do_others_know_stall_ = false;  // they know this instead
   hooks_.compare(mine, [this, found, file, round = round_](const Evidence& all) {
     if (board_ == nullptr || round != round_ || !is_judging_) return;
     const auto here = ranks_here();
@@ -581,7 +582,7 @@ void JobWatch::conclude_for_others(const Suspects& found, Result<evidence::Answe
 }
 
 void JobWatch::take_back_suspects(const std::vector<heartbeat::Beat>& beats) {
-  if (!told_suspects_ || !told_suspects_->has_any_gone_on(beats)) return;
+  if (!told_suspects_ || !told_suspects_->has_any_gone_on(beats, living(parts_.workers))) return;
   told_suspects_.reset();
   hooks_.compare({}, nullptr);
 }

@@ -46,9 +46,18 @@ bool Suspects::has_gone_on(LocalRank rank, const std::vector<heartbeat::Beat>& n
   return holds(starting, rank) && at < now.size() && now[at].beats >= heartbeat::kFirstBeats;
 }
 
-bool Suspects::has_any_gone_on(const std::vector<heartbeat::Beat>& now) const {
-  for (std::uint32_t i = 0; i < beats.size(); ++i)
-    if (has_gone_on(LocalRank{i}, now)) return true;
+bool Suspects::is_one(LocalRank rank) const {
+  const auto is_it = [&](const SilentRank& one) { return one.rank == rank; };
+  return std::ranges::any_of(silent, is_it) || std::ranges::any_of(nearly, is_it) ||
+         holds(stuck, rank) || holds(starting, rank);
+}
+
+bool Suspects::has_any_gone_on(const std::vector<heartbeat::Beat>& now,
+                               const std::vector<bool>& lives) const {
+  for (std::uint32_t i = 0; i < beats.size(); ++i) {
+    const bool has_ended = i < lives.size() && !lives[i] && is_one(LocalRank{i});
+    if (has_ended || has_gone_on(LocalRank{i}, now)) return true;
+  }
   return false;
 }
 

@@ -24,7 +24,12 @@ struct Suspects {
   [[nodiscard]] bool is_still_stuck(LocalRank rank, const std::vector<heartbeat::Beat>& now) const;
   /// Found silent, stuck or starting, and not so any more.
   [[nodiscard]] bool has_gone_on(LocalRank rank, const std::vector<heartbeat::Beat>& now) const;
-  [[nodiscard]] bool has_any_gone_on(const std::vector<heartbeat::Beat>& now) const;
+  /// Or has one ended? @param lives  by local rank
+  [[nodiscard]] bool has_any_gone_on(const std::vector<heartbeat::Beat>& now,
+                                     const std::vector<bool>& lives) const;
+
+ private:
+  [[nodiscard]] bool is_one(LocalRank rank) const;
 };
 
 /// @param lives  by local rank

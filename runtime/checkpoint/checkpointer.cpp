@@ -172,7 +172,7 @@ bool Checkpointer::Impl::unless_removed(const Restored& restored, int reloads,
     return true;
   } catch (const Error& error) {
     const bool may_be = error.code() == ErrorCode::system || error.code() == ErrorCode::corrupt;
-    if (!may_be || !checkpoint::was_removed(group_, restored)) throw;
+    if (!checkpoint::was_removed(group_, restored, may_be)) throw;
     if (reloads < checkpoint::kMostReloads) return false;
     throw Error{ErrorCode::system,
                 in_quotes(restored.checkpoint.path().native()) +
@@ -242,6 +242,10 @@ void Checkpointer::fill(const CheckpointState& state, Restored& restored) {
 std::optional<Restored> Checkpointer::read_newest(const std::function<void(Restored&)>& read) {
   for (int reloads = 0;; ++reloads) {
     auto restored = impl_->open();
+    if (!restored && reloads > 0)
+      throw Error{ErrorCode::system, "the checkpoints in " +
+                                         in_quotes(impl_->options().folder.native()) +
+                                         " were removed while they were read: none is left"};
     if (!restored || impl_->unless_removed(*restored, reloads, [&] { read(*restored); }))
       return restored;
   }

@@ -196,11 +196,17 @@ Restored open_this(ProcessGroup& group, const fs::path& path, int threads) {
   return {*std::move(verdict.opened), {}, {}, {}, {}};
 }
 
-bool was_removed(ProcessGroup& group, const Restored& restored) {
+bool was_removed(ProcessGroup& group, const Restored& restored, bool may_be) {
   std::error_code unknown;
   const bool gone = !fs::exists(present(restored.checkpoint.path()), unknown) && !unknown;
-  const auto all = group.all_gather_object(gone ? "-" : "+");
-  return std::ranges::find(all, "-") != all.end();
+  std::vector<std::string> all;
+  try {
+    all = group.all_gather_object(!may_be ? "other" : gone ? "gone" : "there");
+  } catch (const Error&) {
+    return false;  // the group is broken, of which the failure tells
+  }
+  return std::ranges::find(all, "other") == all.end() &&
+         std::ranges::find(all, "gone") != all.end();
 }
 
 void fill(ProcessGroup& group, const CheckpointState& state, Restored& restored) {

@@ -28,9 +28,10 @@ namespace acc::runtime::checkpoint {
 /// Collective. This one or none. @throws Error corrupt; system: it isn't there.
 [[nodiscard]] Restored open_this(ProcessGroup& group, const fs::path& path, int threads);
 
-/// Collective. Has it been removed since it was opened, as far as any rank sees? The run that
-/// writes into its folder keeps some of the newest only.
-[[nodiscard]] bool was_removed(ProcessGroup& group, const Restored& restored);
+/// Collective, on all ranks after a failure. Has the checkpoint been removed since it was opened,
+/// as far as any rank sees? The run that writes into its folder keeps some of the newest only.
+/// @param may_be  whether this rank's failure may come from that; if it can't on one, it is false.
+[[nodiscard]] bool was_removed(ProcessGroup& group, const Restored& restored, bool may_be);
 
 /// How often a reader of a folder starts again with a newer checkpoint.
 inline constexpr int kMostReloads = 5;

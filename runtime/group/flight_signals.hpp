@@ -10,9 +10,9 @@ struct Asked {
   bool to_end = false;  ///< SIGTERM, which ends this process once the records are written
 };
 
-/// From now on SIGUSR2 and SIGTERM set `event`, which stays valid until the next one is installed,
-/// also after detach(). Handlers installed earlier by the program are called as well. After
-/// SIGTERM the process ends as it would have otherwise, by end_as_asked().
+/// From now on SIGUSR2 and SIGTERM set `event`, which stays valid for good. Handlers installed
+/// earlier by the program are called as well. After SIGTERM the process ends as it would have
+/// otherwise, by end_as_asked().
 ///
 /// The handlers stay installed: a signal that was harmless must not become deadly again.
 void install(const WakeEvent& event);

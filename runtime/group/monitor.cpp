@@ -182,7 +182,7 @@ void Monitor::begin() {
     throw runtime::Error{ErrorCode::invalid_argument, "ACC_WATCHDOG: " + patience.error().what};
   if (folder_.empty() && *patience == Millis{0}) return;
   if (!folder_.empty()) prepare(folder_);
-  wake_ = std::make_shared<WakeEvent>();
+  if (!wake_ || wake_->fd() < 0) wake_ = std::make_shared<WakeEvent>();
   if (!*wake_)
     throw runtime::Error{ErrorCode::system, "socketpair: " + std::string{std::strerror(errno)}};
   if (!folder_.empty()) flight_signals::install(*wake_);
@@ -191,14 +191,12 @@ void Monitor::begin() {
         [this, wake = wake_, limit = *patience, life = life_] { work(wake, limit, life); });
   } catch (...) {
     flight_signals::detach();  // no thread would handle a signal
-    wake_.reset();
     throw;
   }
   ::pthread_setname_np(thread_.native_handle(), "acc-monitor");
 }
 
-// The event stays until the next begin(): a signal handler of another thread may be about to set
-// it.
+// The event stays: a signal handler of another thread may be about to set it.
 std::thread Monitor::end() noexcept {
   ++life_;
   if (wake_) {

@@ -92,9 +92,14 @@ std::string how_it_ended(pid_t pid, int pidfd) {
   return describe(status);
 }
 
-bool is_alive(pid_t pid) noexcept {
-  const char state = process_state(pid);
-  return state != 0 && state != 'Z' && state != 'X';
+/// Of a pidfd that poll() finds readable. One of the program's own files may have the number now;
+/// and of a process that is reaped, the pid may be another's.
+bool has_ended_at(int pidfd, pid_t pid) noexcept {
+  if (::syscall(SYS_pidfd_send_signal, pidfd, 0, nullptr, 0U) == 0) {
+    const char state = process_state(pid);
+    return state == 0 || state == 'Z' || state == 'X';
+  }
+  return errno == ESRCH;
 }
 
 }  // namespace
@@ -202,7 +207,9 @@ class ProcessWatch::Loop {
     const std::lock_guard lock{mutex_};
     for (auto& one : watched_) {
       if (one.id != id) continue;
-      if ((found.revents & POLLNVAL) == 0 && one.fd.is_ours() && !is_alive(one.pid)) return true;
+      if ((found.revents & POLLNVAL) == 0 && one.fd.is_ours() &&
+          has_ended_at(one.fd.get(), one.pid))
+        return true;
       one.fd.forget();
     }
     return false;

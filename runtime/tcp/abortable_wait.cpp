@@ -34,9 +34,14 @@ AbortableWait::AbortableWait(NodeSegment& node, const RankPlacement& placement,
       connection_{std::move(connection)},
       detector_{std::move(control)} {}
 
-int AbortableWait::broken_fd() const {
+// A program that has closed it is looked after as one without a leader.
+int AbortableWait::broken_fd() {
   if (leader_gone_) return -1;
-  return detector_ ? detector_->broken_fd() : connection_.get();
+  const int fd = detector_               ? detector_->broken_fd()
+                 : connection_.is_ours() ? connection_.get()
+                                         : -1;
+  if (fd < 0) leader_gone_ = true;
+  return fd;
 }
 
 void AbortableWait::wait(ActiveCall& active, std::vector<pollfd>& waits) {
@@ -82,7 +87,7 @@ Clock::time_point AbortableWait::poll_until(ActiveCall& active) const {
 // a collective needs the leader too.
 void AbortableWait::look(ActiveCall& active, short connection_events) {
   node_.check_healthy(active);
-  if ((connection_events & POLLHUP) != 0) leader_gone_ = true;
+  if ((connection_events & (POLLHUP | POLLNVAL)) != 0) leader_gone_ = true;
   const int leader = placement_.local_ranks().front();
   if (leader_gone_ && active.number != 0 &&
       node_.peers().segment().rank_state(0).presence.load() == shm::Presence::left)
@@ -97,7 +102,8 @@ bool AbortableWait::await_break(std::chrono::milliseconds limit) {
   while (node_.is_healthy() && Clock::now() < until) {
     pollfd wait{broken_fd(), POLLIN, 0};
     const auto look = leader_gone_ ? std::min(until, Clock::now() + kPollAlone) : until;
-    if (::poll(&wait, 1, poll_time(look)) > 0 && (wait.revents & POLLHUP) != 0) leader_gone_ = true;
+    if (::poll(&wait, 1, poll_time(look)) > 0 && (wait.revents & (POLLHUP | POLLNVAL)) != 0)
+      leader_gone_ = true;
   }
   return !node_.is_healthy();
 }

@@ -39,7 +39,7 @@ class AbortableWait {
   void notify(const Notice& notice) noexcept;
   /// Who is late, by what is known on this host.
   [[nodiscard]] Error find_late_here(const ActiveCall& active) const;
-  [[nodiscard]] int broken_fd() const;
+  [[nodiscard]] int broken_fd();
   /// @return true: the group broke within `limit`
   bool await_break(std::chrono::milliseconds limit);
 

@@ -49,6 +49,7 @@ Result<std::optional<Incoming>> Listener::next() {
 // between.
 Result<void> Listener::accept_all() {
   constexpr int kMostAtOnce = 64;
+  if (!listening_.is_ours()) return {};  // the program has closed it: nobody can connect
   for (int i = 0; i < kMostAtOnce; ++i) {
     auto fd = accept_from(listening_.get());
     if (!fd && fd.error().code == Errc::not_found) return {};

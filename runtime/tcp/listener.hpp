@@ -1,5 +1,6 @@
 #pragma once
 
+#include "common/kept_fd.hpp"
 #include "runtime/net/sockets.hpp"
 
 #include <poll.h>
@@ -69,7 +70,7 @@ class Listener {
   void read_all();
   [[nodiscard]] Read read(Unidentified& one) const;
 
-  UniqueFd listening_;
+  KeptFd listening_;
   std::string token_;
   int size_ = 0;
   std::deque<Unidentified> unidentified_;  ///< oldest first

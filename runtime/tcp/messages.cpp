@@ -43,9 +43,9 @@ int Messages::connection_to(ActiveCall& active, int rank) {
     auto made = connect_to_rank(mesh_, placement_.rank, rank, Purpose::message,
                                 std::min(active.deadline(), Clock::now() + 10s));
     if (!made) abortable_.lose(active, rank, made.error().what);
-    connection = *std::move(made);
+    connection = KeptFd{*std::move(made)};
   }
-  return connection.get();
+  return open_fd(active, connection);
 }
 
 int Messages::connection_from(ActiveCall& active, int rank) {
@@ -57,14 +57,20 @@ int Messages::connection_from(ActiveCall& active, int rank) {
       auto& [fd, peer, purpose] = **incoming;
       if (purpose != Purpose::message) continue;
       set_options(fd.get(), mesh_);
-      in_[peer] = std::move(fd);
+      in_[peer] = KeptFd{std::move(fd)};
       continue;
     }
     waits.clear();
     mesh_.listener.add_waits(waits);
     abortable_.wait(active, waits);
   }
-  return in_[rank].get();
+  return open_fd(active, in_[rank]);
+}
+
+int Messages::open_fd(ActiveCall& active, const KeptFd& connection) {
+  if (!connection.is_ours())
+    abortable_.lose(active, active.call.peer, "this program has closed the connection");
+  return connection.get();
 }
 
 void Messages::write(ActiveCall& active, int fd, const void* at, std::size_t bytes) {

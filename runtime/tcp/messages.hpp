@@ -21,6 +21,8 @@ class Messages {
  private:
   [[nodiscard]] int connection_to(ActiveCall& active, int rank);
   [[nodiscard]] int connection_from(ActiveCall& active, int rank);
+  /// @throws Error peer_lost: the program has closed it
+  [[nodiscard]] int open_fd(ActiveCall& active, const KeptFd& connection);
   void write(ActiveCall& active, int fd, const void* at, std::size_t bytes);
   void read(ActiveCall& active, int fd, void* at, std::size_t bytes);
   void compare(ActiveCall& active, const Descriptor& theirs);
@@ -31,8 +33,8 @@ class Messages {
   const RankPlacement& placement_;
   std::string group_;
   bool check_;
-  std::map<int, UniqueFd> out_;  ///< the sending thread's
-  std::map<int, UniqueFd> in_;   ///< the receiving thread's
+  std::map<int, KeptFd> out_;  ///< the sending thread's
+  std::map<int, KeptFd> in_;   ///< the receiving thread's
 };
 
 }  // namespace acc::runtime::tcp

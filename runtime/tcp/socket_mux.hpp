@@ -25,6 +25,8 @@ class SocketMux {
   void receive(std::size_t host, std::byte* at, std::size_t bytes) {
     if (bytes > 0) ends_[host].in.push_back({at, bytes});
   }
+  /// @throws Error peer_lost: the program has closed a socket; another file may have its number.
+  void require_open(ActiveCall& active);
   /// Runs until everything is received; sends what it can meanwhile.
   void receive_all(ActiveCall& active) { run(active, false); }
   /// Runs until everything is received and sent.

@@ -87,6 +87,7 @@ bool StagingPipeline::calls_agree_here(ActiveCall& active) {
 }
 
 void StagingPipeline::exchange_calls(ActiveCall& active) {
+  mux_->require_open(active);
   calls_.resize(placement_.hosts.size());
   auto& ours = calls_[placement_.host];
   ours.clear();

@@ -135,13 +135,14 @@ std::filesystem::path Accelerator::load_state(const std::filesystem::path& path,
                 "load_state: a path, or automatic_checkpoint_naming, is needed"};
   CheckpointState wanted;
   s.together("load_state", [&] { wanted = s.what_to_load(); });
+  training::SavedGradients gradients;
   const auto read = [&](Restored& found) {
     s.goes_on = s.goes_on || path.empty();
     s.together("load_state", [&] {
       if (!options.allow_unused) refuse_unused(found, s.not_taken(found.checkpoint, wanted));
     });
     s.checkpoints().fill(wanted, found);
-    s.together("load_state", [&] { s.take(found); });
+    s.together("load_state", [&] { gradients = s.gradients_in(found); });
   };
   std::optional<Restored> found;
   if (path.empty()) {
@@ -152,6 +153,7 @@ std::filesystem::path Accelerator::load_state(const std::filesystem::path& path,
     found = s.checkpoints().open_from(path);
     read(*found);
   }
+  s.together("load_state", [&] { s.take(*found, std::move(gradients)); });
   // An existing number is never reused: its checkpoint may be valid for another run.
   const auto newest = numbered ? s.checkpoints().newest_number() : std::nullopt;
   if (newest && *newest >= s.options.project.iteration) s.options.project.iteration = *newest + 1;

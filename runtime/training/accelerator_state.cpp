@@ -57,6 +57,16 @@ const std::string& text_of(const StateTexts& texts, const std::string& name) {
 }
 
 constexpr const char* kOwn = "accelerator";
+
+/// Of the accelerator's own text in a checkpoint. @throws Error corrupt
+std::uint64_t own_number(const Restored& found, const char* key,
+                         std::optional<std::uint64_t> missing) {
+  const auto own = nlohmann::json::parse(text_of(found.shared, kOwn), nullptr, false);
+  if (missing && own.is_object() && !own.contains(key)) return *missing;
+  if (!own.is_object() || !own.contains(key) || !own[key].is_number_unsigned())
+    throw Error{ErrorCode::corrupt, "load_state: 'accelerator' isn't what save_state wrote"};
+  return own[key].get<std::uint64_t>();
+}
 constexpr const char* kScaler = "scaler";
 constexpr const char* kGenerator = "random_state";
 constexpr const char* kGradients = "gradients";
@@ -316,18 +326,26 @@ std::vector<std::string> Accelerator::State::not_taken(const Checkpoint& checkpo
   return {left.begin(), left.end()};
 }
 
-void Accelerator::State::take(const Restored& found) {
+training::SavedGradients Accelerator::State::gradients_in(const Restored& found) const {
+  training::SavedGradients saved;
+  saved.in_a_step = found.checkpoint.of_rank(0).contains(kGradients);
+  saved.of_steps = own_number(found, "accumulation_steps", gradient_state->steps());
+  if (!saved.in_a_step || saved.of_steps != gradient_state->steps()) return saved;
+  std::size_t model = 0;
+  for (const GradientReducer& reducer : reducers) {
+    saved.models.push_back(training::read_gradients(found.checkpoint, numbered(kGradients, model),
+                                                    model, reducer.parameters(), group.rank(),
+                                                    group.size()));
+    ++model;
+  }
+  return saved;
+}
+
+void Accelerator::State::take(const Restored& found, training::SavedGradients gradients) {
   take_texts(found);
-  const auto own = nlohmann::json::parse(text_of(found.shared, kOwn), nullptr, false);
-  const auto number = [&](const char* key, std::optional<std::uint64_t> missing) {
-    if (missing && own.is_object() && !own.contains(key)) return *missing;
-    if (!own.is_object() || !own.contains(key) || !own[key].is_number_unsigned())
-      throw Error{ErrorCode::corrupt, "load_state: 'accelerator' isn't what save_state wrote"};
-    return own[key].get<std::uint64_t>();
-  };
-  gradient_state->restore(number("batches", {}));
-  options.project.iteration = number("iteration", {}) + 1;
-  take_gradients(found, number("accumulation_steps", gradient_state->steps()));
+  gradient_state->restore(own_number(found, "batches", {}));
+  options.project.iteration = own_number(found, "iteration", {}) + 1;
+  take_gradients(found, std::move(gradients));
 }
 
 void Accelerator::State::take_texts(const Restored& found) {
@@ -356,29 +374,26 @@ void Accelerator::State::take_texts(const Restored& found) {
   }
 }
 
-void Accelerator::State::take_gradients(const Restored& found, std::uint64_t accumulation_steps) {
-  const bool in_a_step = found.checkpoint.of_rank(0).contains(kGradients);
-  const bool fits = accumulation_steps == gradient_state->steps();
-  if (in_a_step && !fits) {
+void Accelerator::State::take_gradients(const Restored& found, training::SavedGradients gradients) {
+  const bool fits = gradients.of_steps == gradient_state->steps();
+  if (gradients.in_a_step && !fits) {
     gradient_state->restore(0);
     if (group.rank() == 0)
       std::fprintf(stderr,
                    "acc: load_state: %s was saved in the middle of a step of %llu batches, and a "
                    "step has %llu here: the gradients of its first batches are left out\n",
                    found.checkpoint.path().filename().c_str(),
-                   static_cast<unsigned long long>(accumulation_steps),
+                   static_cast<unsigned long long>(gradients.of_steps),
                    static_cast<unsigned long long>(gradient_state->steps()));
   }
-  std::size_t index = 0;
+  auto sums = gradients.models.begin();
   for (GradientReducer& reducer : reducers) {
-    const std::size_t at = index++;
-    if (!in_a_step || !fits) {
+    if (sums == gradients.models.end()) {
       reducer.restore_gradients({}, {}, false);
       continue;
     }
-    auto sums = training::read_gradients(found.checkpoint, numbered(kGradients, at), at,
-                                         reducer.parameters(), group.rank(), group.size());
-    reducer.restore_gradients(std::move(sums.gradients), sums.used, sums.accumulating);
+    reducer.restore_gradients(std::move(sums->gradients), sums->used, sums->accumulating);
+    ++sums;
   }
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "runtime/training/accumulated_gradients.hpp"
+
 #include <acc/accelerator.hpp>
 #include <deque>
 #include <functional>
@@ -68,7 +70,10 @@ struct Accelerator::State {
   [[nodiscard]] CheckpointState agree_what_to_save();
   /// For load_state: the state to request, and applying the result.
   [[nodiscard]] CheckpointState what_to_load();
-  void take(const Restored& found);
+  /// Reads what fill() doesn't.
+  [[nodiscard]] training::SavedGradients gradients_in(const Restored& found) const;
+  /// No file is needed for it any more.
+  void take(const Restored& found, training::SavedGradients gradients);
   [[nodiscard]] std::vector<std::string> not_taken(const Checkpoint& checkpoint,
                                                    const CheckpointState& wanted) const;
   /// Calls `work` on all ranks; what it throws on one is thrown on all: unchanged there, elsewhere
@@ -84,7 +89,7 @@ struct Accelerator::State {
   void add_gradients(CheckpointState& state);
   void add_texts(CheckpointState& state);
   void take_texts(const Restored& found);
-  void take_gradients(const Restored& found, std::uint64_t accumulation_steps);
+  void take_gradients(const Restored& found, training::SavedGradients gradients);
 };
 
 }  // namespace acc::runtime

@@ -4,6 +4,7 @@
 #include <acc/parameter.hpp>
 #include <acc/types.hpp>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,5 +30,12 @@ struct AccumulatedGradients {
                                                   const std::string& part, std::size_t model,
                                                   std::span<const Parameter> parameters, int rank,
                                                   int ranks);
+
+/// What a checkpoint has of gradients, by model.
+struct SavedGradients {
+  bool in_a_step = false;                    ///< saved within an accumulated step
+  std::uint64_t of_steps = 0;                ///< batches in one
+  std::vector<AccumulatedGradients> models;  ///< empty: there are none for a step of as many
+};
 
 }  // namespace acc::runtime::training

@@ -167,8 +167,10 @@ class Checkpointer {
   Restored open_from(const std::filesystem::path& path);
   void fill(const CheckpointState& state, Restored& restored);
   /// Opens the newest checkpoint and calls `read`, which reads from it, by fill() for instance. If
-  /// the run that saves here removes it meanwhile, `read` is called again with a newer one.
-  /// @return as load(). @throws Error  as load(); of `read`; system: removed five times in a row.
+  /// the run that saves here removes it meanwhile, `read` is called again with a newer one. `read`
+  /// throws an Error on all ranks, or on none.
+  /// @return as load(). @throws Error  as load(); of `read`; system: removed five times in a row,
+  /// or none is left.
   std::optional<Restored> read_newest(const std::function<void(Restored&)>& read);
 
   /// The highest number in the folder that any rank sees, whole or not.

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 using namespace acc;
 
@@ -31,7 +32,13 @@ TEST_CASE("a file that the program opened under the number stays open", "[common
 }
 
 TEST_CASE("a descriptor that the program closed is not closed again", "[common]") {
-  KeptFd kept{UniqueFd{::memfd_create("ours", MFD_CLOEXEC)}};
-  ::close(kept.get());
-  CHECK_FALSE(kept.is_ours());
+  int number = -1;
+  {
+    KeptFd kept{UniqueFd{::memfd_create("ours", MFD_CLOEXEC)}};
+    number = kept.get();
+    ::close(number);
+    CHECK_FALSE(kept.is_ours());
+    REQUIRE(::dup2(STDIN_FILENO, number) == number);
+  }
+  CHECK(::close(number) == 0);
 }

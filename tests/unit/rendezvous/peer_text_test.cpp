@@ -39,9 +39,11 @@ TEST_CASE("a node's name with an escape sequence coloured the terminals of all o
   CHECK(joined.host == joined.node.name);
   CHECK(is_safe(joined.facts.at(0).value));
   Failure failure;
-  failure.node = failure.host = failure.cause = failure.log_path = failure.last_lines = kEvil;
+  failure.node = failure.host = failure.cause = failure.log_path = failure.last_lines =
+      failure.stacks_path = failure.no_restart = kEvil;
   const auto failed = received(WorkerFailed{failure}).failure;
-  for (const auto& text : {failed.node, failed.host, failed.cause, failed.log_path})
+  for (const auto& text : {failed.node, failed.host, failed.cause, failed.log_path,
+                           failed.stacks_path, failed.no_restart})
     CHECK(is_safe(text));
   CHECK(failed.last_lines == kEvil);  // output is shown safely, and is kept in JSON as it was
   Close close;

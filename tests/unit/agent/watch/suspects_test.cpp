@@ -59,12 +59,14 @@ TEST_CASE("a rank that tries again is stuck until its step advances or a section
 TEST_CASE("what other nodes were told of a suspect holds until it goes on", "[agent][watch]") {
   auto now = kFound.beats;
   now[2].time_ns = 9;  // that it beats is why it is stuck
-  CHECK_FALSE(kFound.has_any_gone_on(now));
+  std::vector<bool> lives(now.size(), true);
+  CHECK_FALSE(kFound.has_any_gone_on(now, lives));
   SECTION("silent") { now[0].time_ns = 9; }
   SECTION("nearly silent") { now[1].time_ns = 9; }
   SECTION("stuck") { now[2].step = 8; }
   SECTION("starting") { now[3].beats = heartbeat::kFirstBeats; }
-  CHECK(kFound.has_any_gone_on(now));
+  SECTION("ended") { lives[2] = false; }
+  CHECK(kFound.has_any_gone_on(now, lives));
 }
 
 TEST_CASE("a rank of which no heartbeat is due yet is starting, if it lives", "[agent][watch]") {

@@ -145,6 +145,41 @@ TEST_CASE("a checkpoint that is removed while it is read is followed by a newer 
   });
 }
 
+TEST_CASE("a reader whose only checkpoint is removed doesn't take that for a fresh start",
+          "[runtime][checkpoint]") {
+  const TemporaryFolder folder;
+  save_seed(folder.path(), 2, 1, 1);
+  on_ranks(2, [&](ProcessGroup& group) {
+    SmallRun run{group.rank(), 2};
+    Checkpointer checkpoints{group, quiet_options(folder.path())};
+    CHECK_THROWS_WITH(checkpoints.read_newest([&](Restored& found) {
+      group.barrier();
+      if (group.rank() == 0) fs::remove_all(found.checkpoint.path());
+      group.barrier();
+      checkpoints.fill(run.state(), found);
+    }),
+                      Catch::Contains("removed while they were read: none is left"));
+  });
+}
+
+TEST_CASE("a failure of another kind on one rank is no reason to read again on the others",
+          "[runtime][checkpoint]") {
+  const TemporaryFolder folder;
+  save_seed(folder.path(), 2, 1, 1);
+  on_ranks(2, [&](ProcessGroup& group) {
+    Checkpointer checkpoints{group, quiet_options(folder.path())};
+    const auto code = group.rank() == 0 ? ErrorCode::system : ErrorCode::invalid_argument;
+    CHECK_THROWS_WITH(checkpoints.read_newest([&](Restored& found) {
+      group.barrier();
+      if (group.rank() == 0) fs::remove_all(found.checkpoint.path());
+      group.barrier();
+      throw Error{code, "of this rank"};
+    }),
+                      Catch::Contains("of this rank"));
+    group.barrier();  // the ranks are where they were
+  });
+}
+
 TEST_CASE("a reader that is too slow for the run that saves is told so", "[runtime][checkpoint]") {
   const TemporaryFolder folder;
   save_seed(folder.path(), 2, 1, 1);

@@ -3,12 +3,14 @@
 #include "common/unique_fd.hpp"
 #include "runtime/shm/process_watch.hpp"
 #include "runtime/wake_event.hpp"
+#include "tests/support/descriptors.hpp"
 
 #include <catch2/catch.hpp>
 
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,6 +25,7 @@
 
 using namespace acc;
 using namespace acc::runtime::shm;
+using acc::testing::descriptors_of;
 using namespace std::chrono_literals;
 
 TEST_CASE("counts go round", "[runtime][shm]") {
@@ -109,20 +112,6 @@ TEST_CASE("a process that is gone already is told, one that is forgotten isn't",
 }
 
 namespace {
-
-/// The descriptors that `make` opens.
-template <class Make>
-std::vector<int> descriptors_of(Make make) {
-  const auto is_open = [](int fd) { return ::fcntl(fd, F_GETFD) >= 0; };
-  constexpr int kMost = 200;
-  std::array<bool, kMost> before{};
-  for (int fd = 0; fd < kMost; ++fd) before.at(static_cast<std::size_t>(fd)) = is_open(fd);
-  make();
-  std::vector<int> opened;
-  for (int fd = 0; fd < kMost; ++fd)
-    if (!before.at(static_cast<std::size_t>(fd)) && is_open(fd)) opened.push_back(fd);
-  return opened;
-}
 
 /// Closes the descriptors that `make` opens, as a program does that closes all it doesn't know.
 template <class Make>
@@ -238,6 +227,30 @@ TEST_CASE("an event wakes its thread once for any number of settings", "[runtime
   std::jthread setter{[&] { event.set(); }};
   CHECK(event.poll({&wait, 1}, -1) == 1);
   CHECK_FALSE(event.is_lost());
+}
+
+TEST_CASE("bytes in a socket that the program opened in an event's place are not taken",
+          "[runtime][shm]") {
+  std::unique_ptr<runtime::WakeEvent> event;
+  const auto fds = descriptors_of([&] { event = std::make_unique<runtime::WakeEvent>(); });
+  REQUIRE(fds.size() == 2);
+  int users[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, users) == 0);
+  REQUIRE(::write(users[1], "data", 4) == 4);
+  pollfd wait{};
+  std::jthread opener{[&] {
+    for (const int fd : fds) ::dup2(users[0], fd);
+  }};
+  event->poll({&wait, 1}, -1);
+  opener.join();
+  event->set();
+  event->poll({&wait, 1}, -1);
+  CHECK(event->is_lost());
+  event.reset();
+  char text[8];
+  CHECK(::recv(users[0], text, sizeof text, MSG_DONTWAIT) == 4);
+  for (const int fd : fds) CHECK(::close(fd) == 0);
+  for (const int fd : users) ::close(fd);
 }
 
 TEST_CASE("an event whose descriptors the program closes wakes its thread, which looks around then",

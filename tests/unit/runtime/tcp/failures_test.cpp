@@ -3,13 +3,16 @@
 // s.
 #include "common/unique_fd.hpp"
 #include "runtime/bootstrap/tcp_store.hpp"
+#include "tests/support/descriptors.hpp"
 #include "tests/support/slow_yields.hpp"
 #include "tests/support/tally.hpp"
 
 #include <catch2/catch.hpp>
 
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -215,6 +218,40 @@ TEST_CASE("abort wakes a waiter on a busy machine, too", "[tcp][hosts]") {
   CHECK_THAT(said[0], Catch::StartsWith("aborted: "));
   CHECK_THAT(said[2], Catch::StartsWith("aborted: "));
   CHECK(yields.count() - before_abort <= 1);  // it may have been on its way into one more
+}
+
+TEST_CASE("a program that closed the sockets between its hosts got their bytes in its own files",
+          "[tcp][hosts]") {
+  const pid_t pid = ::fork();  // what it closes is not ours
+  if (pid == 0) {
+    ::alarm(60);
+    int wrong = 0;
+    std::vector<int> files;
+    {
+      std::vector<ProcessGroup> groups;
+      files = descriptors_of([&] {
+        groups = hosted_groups("ab");
+        on_ranks(groups, [](ProcessGroup& group) { group.barrier(); });
+      });
+      for (const int fd : files) {
+        const acc::UniqueFd users{::memfd_create("users", 0)};
+        ::dup2(users.get(), fd);
+      }
+      const auto said = on_ranks(groups, [](ProcessGroup& group) { group.barrier(); });
+      for (const auto& text : said)
+        if (!text.starts_with("peer_lost: ")) wrong |= 1;
+    }
+    for (const int fd : files) {
+      struct stat facts {};
+      if (::fstat(fd, &facts) != 0) wrong |= 2;
+      if (facts.st_size != 0) wrong |= 4;
+    }
+    ::_exit(files.empty() ? 8 : wrong);
+  }
+  int status = -1;
+  ::waitpid(pid, &status, 0);
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
 }
 
 TEST_CASE("a rank that left its group is named", "[tcp][hosts]") {
