@@ -1,6 +1,8 @@
 #pragma once
 
 #include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstddef>
@@ -21,5 +23,10 @@ std::vector<int> descriptors_of(Make make) {
     if (!before.at(static_cast<std::size_t>(fd)) && is_open(fd)) opened.push_back(fd);
   return opened;
 }
+
+// As a program does it that knows nothing of the owners: not by the functions that
+// ThreadSanitizer compares with what other threads do at the same descriptor.
+inline void close_of_others(int fd) { ::syscall(SYS_close, fd); }
+inline void replace_of_others(int fd, int by) { ::syscall(SYS_dup3, by, fd, 0); }
 
 }  // namespace acc::testing

@@ -25,7 +25,7 @@
 
 using namespace acc;
 using namespace acc::runtime::shm;
-using acc::testing::descriptors_of;
+using namespace acc::testing;
 using namespace std::chrono_literals;
 
 TEST_CASE("counts go round", "[runtime][shm]") {
@@ -116,7 +116,7 @@ namespace {
 /// Closes the descriptors that `make` opens, as a program does that closes all it doesn't know.
 template <class Make>
 void without_descriptors(Make make) {
-  for (const int fd : descriptors_of(make)) ::close(fd);
+  for (const int fd : descriptors_of(make)) close_of_others(fd);
 }
 
 /// A child of this process that waits to be killed.
@@ -196,7 +196,7 @@ TEST_CASE("files that a program opened in place of the runtime's got eight bytes
       });
       for (const int fd : files) {
         const UniqueFd users{::memfd_create("users", 0)};
-        ::dup2(users.get(), fd);  // a file is always readable: no death of the first
+        replace_of_others(fd, users.get());  // a file is always readable: no death of the first
       }
       watch->watch(second, count);
       ::kill(second, SIGKILL);
@@ -239,7 +239,7 @@ TEST_CASE("bytes in a socket that the program opened in an event's place are not
   REQUIRE(::write(users[1], "data", 4) == 4);
   pollfd wait{};
   std::jthread opener{[&] {
-    for (const int fd : fds) ::dup2(users[0], fd);
+    for (const int fd : fds) replace_of_others(fd, users[0]);
   }};
   event->poll({&wait, 1}, -1);
   opener.join();
@@ -260,7 +260,7 @@ TEST_CASE("an event whose descriptors the program closes wakes its thread, which
   REQUIRE(fds.size() == 2);
   pollfd wait{};
   std::jthread closer{[&] {
-    for (const int fd : fds) ::close(fd);
+    for (const int fd : fds) close_of_others(fd);
   }};
   event->poll({&wait, 1}, -1);  // returns
   closer.join();

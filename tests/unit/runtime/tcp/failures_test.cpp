@@ -235,7 +235,7 @@ TEST_CASE("a program that closed the sockets between its hosts got their bytes i
       });
       for (const int fd : files) {
         const acc::UniqueFd users{::memfd_create("users", 0)};
-        ::dup2(users.get(), fd);
+        replace_of_others(fd, users.get());
       }
       const auto said = on_ranks(groups, [](ProcessGroup& group) { group.barrier(); });
       for (const auto& text : said)
