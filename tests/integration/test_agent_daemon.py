@@ -754,6 +754,19 @@ class Life(DaemonTest):
         self.assertIn("another process serves it already", third.log)
         self.assertEqual(first.ask("GET", "/healthz").status, 200)
 
+    def test_a_first_daemon_was_refused_the_folder_in_which_acc_launch_had_noted_its_times(self):
+        environment = {**os.environ, "XDG_STATE_HOME": self.folder, "ACC_HEARTBEAT_FOLDER": os.path.join(ROOT, "runtime/python")}
+        # 12 ranks: it learns from 20 intervals, and sees one of each rank a second.
+        done = subprocess.run([ACC, "--num_processes", "12", "--hang_timeout", "auto", os.path.join(ROOT, "tests/integration/hang_worker.py"), "25", "200"],
+                              env=environment, cwd=self.folder, capture_output=True, text=True, timeout=60 * PATIENCE)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        state = os.path.join(self.folder, "acc")
+        self.assertEqual(os.listdir(state), ["hang"])
+        daemon = self.started("--slots", "4", "--gpus", "none", "--state-dir", state)
+        daemon.path = os.path.join(state, "agent.sock")
+        daemon.wait_ready()
+        self.assertTrue(os.listdir(os.path.join(state, "hang")))
+
     def test_a_refused_state_folder_was_made_first_through_what_others_may_change(self):
         shared = os.path.join(self.folder, "shared")
         os.mkdir(shared)
