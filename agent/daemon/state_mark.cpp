@@ -111,11 +111,12 @@ Result<bool> is_of_job(int jobs, const std::string& name, const std::string& pat
   const auto is_known = [](const std::string& one) {
     const std::string_view plain =
         one.ends_with(".new") ? std::string_view{one}.substr(0, one.size() - 4) : one;
-    return one == "user" || plain == kRecord || plain == "config.yaml";
+    return one == "user" || plain == kRecord || plain == kYamlConfig || plain == kJsonConfig;
   };
   if (!std::ranges::all_of(*names, is_known)) return false;
   if (name.starts_with(kHalfMade) || holds(kRecord)) return true;
-  return is_folder(jobs, name, 0711) && (holds("user") || !holds("config.yaml"));
+  return is_folder(jobs, name, 0711) &&
+         (holds("user") || !(holds(kYamlConfig) || holds(kJsonConfig)));
 }
 
 /// The first in `name`, one of the state folder's own, that `is_own` doesn't know; nullopt: none.
@@ -257,7 +258,7 @@ std::string holder_in(std::string_view lock) {
 }
 
 bool is_check_file(std::string_view name) {
-  return name.starts_with("check-") && name.ends_with(".yaml");
+  return name.starts_with("check-") && (name.ends_with(".yaml") || name.ends_with(".json"));
 }
 
 std::vector<std::string> entries_of(int folder) {

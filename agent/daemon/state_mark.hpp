@@ -13,6 +13,8 @@ namespace acc::agent::daemon {
 
 inline constexpr std::string_view kHalfMade = ".new-";  ///< a job's folder before it has its name
 inline constexpr const char* kRecord = "job.json";
+inline constexpr const char* kYamlConfig = "config.yaml";
+inline constexpr const char* kJsonConfig = "config.json";
 
 /// Locks the state folder and marks it, with this process as its holder. A folder that is empty
 /// (a fresh file system has lost+found, and in a user's own acc-launch may have made hang and

@@ -728,6 +728,31 @@ TEST_CASE("job files that others may write, links and bad names are refused by n
   CHECK(found->has_folder);
 }
 
+TEST_CASE("a JSON file in jobs.d, ignored until then, took the place of the job in YAML beside it",
+          "[daemon]") {
+  const acc::testing::TestFolder folder;
+  const auto add = [&](const std::string& name) {
+    write(folder / name, name);
+    ::chmod((folder / name).c_str(), 0644);
+  };
+  add("embed.json");
+  add("serve.json");
+  std::string taken;
+  SECTION("NAME.yaml") { taken = "embed.yaml"; }
+  SECTION("NAME.yml") { taken = "embed.yml"; }
+  SECTION("one that is refused itself") { fs::create_symlink("serve.json", folder / "embed.yaml"); }
+  if (!taken.empty()) add(taken);
+  const auto found = read_job_files(folder.path().string(), ::geteuid());
+  REQUIRE(found.has_value());
+  REQUIRE(found->files.size() == (taken.empty() ? 1 : 2));
+  CHECK(found->files.front().text == (taken.empty() ? "serve.json" : taken));
+  CHECK(found->files.front().is_json == taken.empty());
+  CHECK(found->files.back().name == "serve");
+  REQUIRE_FALSE(found->refused.empty());
+  CHECK(found->refused.back().name == "embed.json");
+  CHECK(found->refused.back().why == "another file has the same name but for its ending");
+}
+
 TEST_CASE("a process is known by its start and its boot, not by its pid alone", "[daemon]") {
   const ProcessIdentity own{::getpid(), start_time_of(::getpid()), boot_id()};
   CHECK(open_process(own));
