@@ -472,13 +472,18 @@ class Trials(DaemonTest):
 
     def test_a_job_whose_trial_failed_ran_with_1_slot(self):
         daemon = self.daemon()
-        for what, status, why in (("flood", 400, "what acc-launch says of the job: more than 4194304 bytes"), ("die", 503, "SIGKILL"), ("cut", 400, "plan")):
+        for what, status, why in (("flood", 400, "what acc-launch says of the job: more than 4194304 bytes"), ("die", 500, "SIGKILL"), ("cut", 400, "plan")):
             for more in ({"check": True}, {}):
                 reply = daemon.ask("POST", "/v1/jobs", self.body(what, **more))
                 self.assertEqual(reply.status, status, (what, more, reply.body[:300]))
                 self.assertIn(why, reply.json["error"])
                 self.assertLess(len(reply.body), 1000)
         self.assertEqual(daemon.ask("GET", "/v1/jobs").json, {"jobs": []})
+
+    def test_a_job_whose_check_takes_too_long_could_not_be_submitted_and_no_word_said_how(self):
+        reply = self.daemon().ask("POST", "/v1/jobs", self.body("hang"))
+        self.assertEqual(reply.status, 503, reply.body)
+        self.assertIn("within 20 s: submit it again, or name its slots (acc-ctl submit --slots N)", reply.json["error"])
 
     def test_trials_of_a_killed_daemon_are_ended_by_the_next_one(self):
         daemon = self.daemon()
