@@ -58,7 +58,8 @@ std::vector<DaemonPlace> user_daemon_places(const UserFolders& folders, uid_t ui
   std::vector<std::string> states{user_state_folder(folders)};
   if (states.front() != usual_state_folder(folders)) states.push_back(usual_state_folder(folders));
   for (const auto& state : states) {
-    if (state.starts_with('/')) places.push_back({state + kName, is_users_alone(state, uid)});
+    if (state.starts_with('/'))
+      places.push_back({state + kName, is_users_alone(state, uid), false, true});
   }
   return places;
 }

@@ -28,6 +28,9 @@ struct DaemonPlace {
   std::string socket;
   bool is_trusted = true;  ///< false: another user may listen there, and must receive no commands
   bool is_of_runtime_folder = false;  ///< of $XDG_RUNTIME_DIR
+  /// In a home, which may be other nodes', too, and outlives a boot: a socket there says nothing of
+  /// this node.
+  bool is_of_state_folder = false;
 };
 /// All of them, however the daemon's environment differed from ours: below $XDG_RUNTIME_DIR and
 /// `run_user`/UID, and in the state folders; root's daemon never listens in these.

@@ -85,6 +85,10 @@ namespace {
 
 /// Where no job can be made of it, 1: its record or its log will say why.
 Result<std::uint32_t> slots_of(const Result<LauncherTrials::Trial>& trial) {
+  if (trial.has_error() && trial.error().code == Errc::timed_out)
+    return Error{
+        Errc::timed_out,
+        trial.error().what + ": submit it again, or name its slots (acc-ctl submit --slots N)"};
   if (trial.has_error() && trial.error().code != Errc::bad_usage) return trial.error();
   if (trial.has_error() || trial->exit_code != 0) return 1U;
   const auto plan = read_plan(trial->output);
@@ -123,7 +127,7 @@ awaitable<Result<LoginUser>> Admission::admit(Principal who, Submission& submiss
 }
 
 awaitable<Result<LauncherTrials::Trial>> Admission::plan_of(Principal who, LoginUser user,
-                                                           Submission submission) {
+                                                            Submission submission) {
   std::vector<std::string> words{"--print_plan"};
   words.insert(words.end(), submission.words.begin(), submission.words.end());
   co_return co_await keeper_.trials().try_launcher(std::move(user), std::move(submission),
@@ -131,7 +135,7 @@ awaitable<Result<LauncherTrials::Trial>> Admission::plan_of(Principal who, Login
 }
 
 awaitable<std::optional<Error>> Admission::try_launcher(Principal who, LoginUser user,
-                                                          Submission submission) {
+                                                        Submission submission) {
   const auto plan = co_await plan_of(std::move(who), user, submission);
   if (plan.has_error()) co_return plan.error();
   if (plan->exit_code != 0) {

@@ -135,7 +135,7 @@ std::string JobFileLoader::complaint(const PlanShare& share) const {
 
 // Of a copy: what was checked is what will run, also if the file is changed meanwhile.
 awaitable<Result<PlanShare>> JobFileLoader::check(LoginUser user, const JobFile& file) {
-  const std::string name = "check-" + random_name() + ".yaml";
+  const std::string name = "check-" + random_name() + (file.is_json ? ".json" : ".yaml");
   std::function<Result<std::string>()> copy = [this, name, text = file.text, uid = user.uid,
                                                gid = user.gid] {
     return keeper_.folder().write_for_user(name, text, uid, gid);
@@ -181,20 +181,23 @@ awaitable<void> JobFileLoader::add(JobFile file, LoginUser user, PlanShare share
   wanted.restart = RestartRule::always;
   wanted.working_directory = user.home;
   job.life.rule = RestartRule::always;
-  const auto added = co_await keeper_.add(std::move(job), std::move(user), &file.text);
+  const JobConfig config{std::move(file.text), file.is_json};
+  const auto added = co_await keeper_.add(std::move(job), std::move(user), &config);
   if (added.has_error()) refuse(file_name(file), added.error().what);
 }
 
 awaitable<void> JobFileLoader::change(JobPtr job, JobFile file, PlanShare share) {
-  std::function<Result<void>()> write = [this, id = job->id(), text = file.text,
-                                         uid = job->stored.uid, gid = job->stored.gid] {
-    return keeper_.folder().write_config(id, text, uid, gid);
+  const JobConfig config{file.text, file.is_json};
+  std::function<Result<void>()> write = [this, id = job->id(), config, uid = job->stored.uid,
+                                         gid = job->stored.gid] {
+    return keeper_.folder().write_config(id, config, uid, gid);
   };
   const auto written = co_await on_pool(keeper_.files(), std::move(write));
   if (written.has_error()) co_return refuse(file_name(file), written.error().what);
   job->stored.file_digest = file.digest;
   job->stored.boot_id = boot_id();
   auto& wanted = job->stored.submission.edit();
+  wanted.words = {"--config_file", keeper_.folder().config_path(job->id(), config)};
   auto& table = keeper_.slots();
   const bool holds = table.holds(job->id());
   const bool has_other_share = wanted.gpus != share.gpus || (!holds && wanted.slots != share.slots);

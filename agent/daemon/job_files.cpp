@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string_view>
+#include <utility>
 
 namespace acc::agent::daemon {
 
@@ -21,8 +22,17 @@ namespace {
 
 constexpr std::size_t kLargest = std::size_t{1} << 20U;
 constexpr std::size_t kMost = 1000;
-/// JSON is read as YAML, which it is.
-constexpr std::array<std::string_view, 3> kEndings{".yaml", ".yml", ".json"};
+constexpr std::string_view kJson = ".json";
+/// The first wins where two files differ in their ending alone.
+constexpr std::array<std::string_view, 3> kEndings{".yaml", ".yml", kJson};
+
+std::string stem_of(const std::string& name) { return name.substr(0, name.rfind('.')); }
+
+std::pair<std::string, std::size_t> order_of(const std::string& name) {
+  const auto ending =
+      std::ranges::find_if(kEndings, [&](std::string_view one) { return name.ends_with(one); });
+  return {stem_of(name), static_cast<std::size_t>(ending - kEndings.begin())};
+}
 
 // It only has to tell a changed file from the same one, and each file harms its owner alone.
 std::string digest_of(std::string_view text) {
@@ -55,7 +65,7 @@ std::string complaint(const struct stat& info, const std::string& stem, uid_t da
 
 void read_one(int folder, const std::string& folder_path, const std::string& name, uid_t daemon,
               JobFiles& found) {
-  const std::string stem = name.substr(0, name.rfind('.'));
+  const std::string stem = stem_of(name);
   const auto refuse = [&](const std::string& why) { found.refused.push_back({name, stem, why}); };
   const UniqueFd fd{
       ::openat(folder, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY)};
@@ -63,7 +73,8 @@ void read_one(int folder, const std::string& folder_path, const std::string& nam
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) return refuse(std::strerror(errno));
   if (const auto why = complaint(info, stem, daemon); !why.empty()) return refuse(why);
-  JobFile file{stem, folder_path + '/' + name, info.st_uid, info.st_gid, {}, {}};
+  JobFile file{stem, folder_path + '/' + name, info.st_uid, info.st_gid, {},
+               {},   name.ends_with(kJson)};
   char chunk[16 * 1024];
   for (;;) {
     const ssize_t n = ::read(fd.get(), chunk, sizeof chunk);
@@ -72,7 +83,7 @@ void read_one(int folder, const std::string& folder_path, const std::string& nam
     file.text.append(chunk, static_cast<std::size_t>(n));
     if (file.text.size() > kLargest) return refuse("it is larger than 1 MiB");
   }
-  file.digest = digest_of(file.text);
+  file.digest = digest_of(file.text) + (file.is_json ? ".json" : "");
   found.files.push_back(std::move(file));
 }
 
@@ -99,11 +110,14 @@ Result<JobFiles> read_job_files(const std::string& folder, uid_t daemon) {
     if (names.size() > kMost) break;
   }
   ::closedir(entries);
-  std::ranges::sort(names);
+  std::ranges::sort(names, {}, order_of);
   for (const auto& name : names) {
-    const std::string stem = name.substr(0, name.rfind('.'));
+    const std::string stem = stem_of(name);
+    // A JSON file isn't the job of a YAML file beside it, not even where that one is refused.
     const bool is_taken =
-        std::ranges::any_of(found.files, [&](const auto& one) { return one.name == stem; });
+        std::ranges::any_of(found.files, [&](const auto& one) { return one.name == stem; }) ||
+        (name.ends_with(kJson) &&
+         std::ranges::any_of(found.refused, [&](const auto& one) { return one.stem == stem; }));
     if (is_taken)
       found.refused.push_back({name, stem, "another file has the same name but for its ending"});
     else

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-/// The jobs of /etc/acc/jobs.d: a file each, NAME.yaml or NAME.json, run as its owner. Only
-/// acc-launch reads what is in it.
+/// The jobs of /etc/acc/jobs.d: a file each, NAME.yaml, NAME.yml or NAME.json, run as its owner.
+/// Only acc-launch reads what is in it. Of two with one NAME the first of these endings counts.
 namespace acc::agent::daemon {
 
 struct JobFile {
@@ -17,7 +17,8 @@ struct JobFile {
   uid_t uid = 0;
   gid_t gid = 0;
   std::string text;
-  std::string digest;
+  std::string digest;  ///< of the text, and of the language that it is in
+  bool is_json = false;
 };
 
 struct RefusedFile {

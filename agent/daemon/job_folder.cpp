@@ -177,7 +177,7 @@ StateFolder::Contents StateFolder::read_jobs() {
   return contents;
 }
 
-Result<void> StateFolder::make_job(const StoredJob& job, const std::string* job_file) {
+Result<void> StateFolder::make_job(const StoredJob& job, const JobConfig* config) {
   const std::string beside = std::string{kHalfMade} + random_name();
   const auto fill = [&]() -> Result<void> {
     auto folder = make_folder(jobs_.get(), beside, 0711);
@@ -186,8 +186,8 @@ Result<void> StateFolder::make_job(const StoredJob& job, const std::string* job_
     if (user.has_error()) return user.error();
     if (::geteuid() == 0 && ::fchown(user->get(), job.uid, job.gid) != 0)
       return failure_of("give the job's folder to its user");
-    if (job_file != nullptr) {
-      auto written = write_new(folder->get(), "config.yaml", *job_file, 0400, job.uid, job.gid);
+    if (config != nullptr) {
+      auto written = write_new(folder->get(), config->name(), config->text, 0400, job.uid, job.gid);
       if (written.has_error()) return written;
     }
     if (auto written = write_new(folder->get(), kRecord, encode_job(job), 0600);
@@ -218,11 +218,11 @@ Result<void> StateFolder::write_record(const JobId& id, const std::string& text)
   return replace(folder.get(), kRecord, text, 0600);
 }
 
-Result<void> StateFolder::write_config(const JobId& id, const std::string& text, uid_t uid,
+Result<void> StateFolder::write_config(const JobId& id, const JobConfig& config, uid_t uid,
                                        gid_t gid) {
   const UniqueFd folder{::openat(jobs_.get(), id.c_str(), kJobFolderFlags)};
   if (!folder) return failure_of("open the folder of " + id);
-  return replace(folder.get(), "config.yaml", text, 0400, uid, gid);
+  return replace(folder.get(), config.name(), config.text, 0400, uid, gid);
 }
 
 Result<void> StateFolder::drop_job(const JobId& id) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "agent/daemon/job_record.hpp"
+#include "agent/daemon/state_mark.hpp"
 #include "common/error.hpp"
 #include "common/unique_fd.hpp"
 
@@ -10,6 +11,14 @@
 /// The daemon's state folder: STATE/jobs/ID and a few small files. What is here blocks, and is
 /// valid after a crash or a loss of power at any call.
 namespace acc::agent::daemon {
+
+/// A job's config file, as acc-launch reads it: by its ending.
+struct JobConfig {
+  std::string text;
+  bool is_json = false;
+
+  [[nodiscard]] const char* name() const { return is_json ? kJsonConfig : kYamlConfig; }
+};
 
 class StateFolder {
  public:
@@ -29,11 +38,11 @@ class StateFolder {
   /// half made is removed.
   [[nodiscard]] Contents read_jobs();
 
-  /// A folder for a new job, with its record and its user's part. `job_file`: text of a jobs.d
-  /// file, which becomes config.yaml; null: none.
-  [[nodiscard]] Result<void> make_job(const StoredJob& job, const std::string* job_file);
+  /// A folder for a new job, with its record and its user's part. `config`: of a jobs.d file;
+  /// null: none.
+  [[nodiscard]] Result<void> make_job(const StoredJob& job, const JobConfig* config);
   [[nodiscard]] Result<void> write_record(const JobId& id, const std::string& text);
-  [[nodiscard]] Result<void> write_config(const JobId& id, const std::string& text, uid_t uid,
+  [[nodiscard]] Result<void> write_config(const JobId& id, const JobConfig& config, uid_t uid,
                                           gid_t gid);
   /// The job is gone when it returns; its files go with remove_trash().
   [[nodiscard]] Result<void> drop_job(const JobId& id);
@@ -57,8 +66,8 @@ class StateFolder {
 
   [[nodiscard]] std::string job_path(const JobId& id) const { return path_ + "/jobs/" + id; }
   [[nodiscard]] std::string user_path(const JobId& id) const { return job_path(id) + "/user"; }
-  [[nodiscard]] std::string config_path(const JobId& id) const {
-    return job_path(id) + "/config.yaml";
+  [[nodiscard]] std::string config_path(const JobId& id, const JobConfig& config) const {
+    return job_path(id) + "/" + config.name();
   }
   [[nodiscard]] const std::string& path() const { return path_; }
 

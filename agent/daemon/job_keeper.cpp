@@ -167,11 +167,11 @@ JobId JobKeeper::new_id(const std::string& name) const {
 }
 
 awaitable<Result<JobPtr>> JobKeeper::add(StoredJob stored, LoginUser user,
-                                         const std::string* job_file) {
+                                         const JobConfig* config) {
   stored.id = new_id(stored.submission->name);
   stored.submitted_ms = wall_ms();
-  if (job_file != nullptr)
-    stored.submission.edit().words = {"--config_file", folder_->config_path(stored.id)};
+  if (config != nullptr)
+    stored.submission.edit().words = {"--config_file", folder_->config_path(stored.id, *config)};
   auto job = std::make_shared<Job>(io_, std::move(stored));
   job->user = std::move(user);
   jobs_[job->id()] = job;  // the id is taken, and the job counts
@@ -179,8 +179,8 @@ awaitable<Result<JobPtr>> JobKeeper::add(StoredJob stored, LoginUser user,
   // Already now, so that a second submission doesn't find the same slots free.
   slots_.ask(job->id(),
              {job->stored.submission->slots, job->stored.submission->gpus, job->stored.uid});
-  std::function<Result<void>()> make = [this, job, job_file] {
-    return folder_->make_job(job->stored, job_file);
+  std::function<Result<void>()> make = [this, job, config] {
+    return folder_->make_job(job->stored, config);
   };
   const auto made = co_await on_pool(files_, std::move(make));
   if (made.has_error()) {

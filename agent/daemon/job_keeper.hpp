@@ -37,7 +37,7 @@ class JobKeeper {
 
   /// Gives it an id and a folder, and starts it when it has its slots.
   boost::asio::awaitable<Result<JobPtr>> add(StoredJob job, LoginUser user,
-                                             const std::string* job_file);
+                                             const JobConfig* config);
   /// Feeds the machine. What follows is carried out later: settled() of the job waits for it.
   void change(const JobPtr& job, const JobChange& event);
   /// Writes its record anew.

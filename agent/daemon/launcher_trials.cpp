@@ -137,8 +137,8 @@ Result<LauncherTrials::Trial> outcome(const ExitStatus& status, Result<std::stri
     return Error{Errc::timed_out, "acc-launch didn't end its check of the job within 20 s"};
   if (text.has_error()) return text.error();
   if (std::holds_alternative<Signaled>(status))
-    return Error{Errc::unavailable,
-                 "acc-launch was " + describe(status) + ", as it checked the job"};
+    // Not `unavailable`: acc-launch --hosts --wait would wait for a host that always ends it so.
+    return Error{Errc::system, "acc-launch was " + describe(status) + ", as it checked the job"};
   return LauncherTrials::Trial{shell_code(status), std::move(*text)};
 }
 

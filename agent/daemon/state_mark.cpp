@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <optional>
+#include <utility>
 
 namespace acc::agent::daemon {
 
@@ -25,29 +26,31 @@ constexpr int kReadFolder = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 
 enum class Lock : std::uint8_t { missing, marked, plain, foreign };
 
-/// nullopt: it can't be read. That isn't the same as an empty folder.
-std::optional<std::vector<std::string>> read_entries(int folder) {
-  UniqueFd copy{::openat(folder, ".", kReadFolder)};
-  DIR* const entries = copy ? ::fdopendir(copy.get()) : nullptr;
-  if (entries == nullptr) return std::nullopt;
-  (void)copy.release();
+/// Sorted.
+Result<std::vector<std::string>> read_entries(int parent, const char* name,
+                                              const std::string& path) {
+  UniqueFd fd{::openat(parent, name, kReadFolder)};
+  DIR* const entries = fd ? ::fdopendir(fd.get()) : nullptr;
+  if (entries == nullptr) return system_error(errno, "read the folder '" + path + "'");
+  (void)fd.release();
   std::vector<std::string> names;
   errno = 0;
   while (const dirent* entry = ::readdir(entries)) {
-    const std::string_view name{entry->d_name};
-    if (name != "." && name != "..") names.emplace_back(name);
+    const std::string_view one{entry->d_name};
+    if (one != "." && one != "..") names.emplace_back(one);
   }
-  const bool is_whole = errno == 0;
+  const int failed = errno;
   ::closedir(entries);
-  if (!is_whole) return std::nullopt;
+  if (failed != 0) return system_error(failed, "read the folder '" + path + "'");
   std::ranges::sort(names);
   return names;
 }
 
-std::string read_start(int fd) {
+Result<std::string> read_start(int fd) {
   std::array<char, 128> bytes{};
   const auto n = ::pread(fd, bytes.data(), bytes.size(), 0);
-  return {bytes.data(), static_cast<std::size_t>(std::max<ssize_t>(n, 0))};
+  if (n < 0) return system_error(errno, "read");
+  return std::string{bytes.data(), static_cast<std::size_t>(n)};
 }
 
 bool is_number(std::string_view text) {
@@ -67,51 +70,76 @@ bool is_own_file(const struct stat& info) {
 }
 
 /// @param fd  the file, where it was opened
-Lock judge_lock(int folder, UniqueFd& fd) {
+Result<Lock> judge_lock(int folder, const std::string& path, UniqueFd& fd) {
+  const auto failure = [&]() -> Result<Lock> {
+    if (errno == ENOENT) return Lock::missing;
+    if (errno == ELOOP) return Lock::foreign;
+    return system_error(errno, "open '" + path + "/lock'");
+  };
   struct stat info {};
-  if (::fstatat(folder, kLock, &info, AT_SYMLINK_NOFOLLOW) != 0)
-    return errno == ENOENT ? Lock::missing : Lock::foreign;
+  if (::fstatat(folder, kLock, &info, AT_SYMLINK_NOFOLLOW) != 0) return failure();
   if (!is_own_file(info)) return Lock::foreign;  // opening a device may do something
   fd.reset(::openat(folder, kLock, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  if (!fd || ::fstat(fd.get(), &info) != 0 || !is_own_file(info)) return Lock::foreign;
+  if (!fd || ::fstat(fd.get(), &info) != 0) return failure();
+  if (!is_own_file(info)) return Lock::foreign;
   const auto text = read_start(fd.get());
-  if (text.starts_with(kMark)) return Lock::marked;
-  return (info.st_mode & 07777) == 0600 && is_plain(text) ? Lock::plain : Lock::foreign;
+  if (text.has_error()) return system_error(text.error().errnum, "read '" + path + "/lock'");
+  if (text->starts_with(kMark)) return Lock::marked;
+  return (info.st_mode & 07777) == 0600 && is_plain(*text) ? Lock::plain : Lock::foreign;
 }
 
-bool is_folder(int parent, const std::string& name, mode_t mode) {
+/// @param mode  nullopt: any
+bool is_folder(int parent, const std::string& name, std::optional<mode_t> mode) {
   struct stat info {};
   return ::fstatat(parent, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 &&
-         S_ISDIR(info.st_mode) && info.st_uid == ::geteuid() && (info.st_mode & 07777) == mode;
+         S_ISDIR(info.st_mode) && info.st_uid == ::geteuid() &&
+         (!mode || (info.st_mode & 07777) == *mode);
 }
 
-std::optional<std::vector<std::string>> entries_below(int parent, const std::string& name) {
-  const UniqueFd folder{::openat(parent, name.c_str(), kReadFolder)};
-  return folder ? read_entries(folder.get()) : std::nullopt;
-}
-
-/// A job's folder, or what a crash left of one.
-bool is_of_job(int jobs, const std::string& name) {
-  const auto names = entries_below(jobs, name);
-  if (!names) return false;
+/// A job's folder, or what a crash left of one: after a loss of power that may be one without its
+/// record, which the daemon then sets aside.
+Result<bool> is_of_job(int jobs, const std::string& name, const std::string& path) {
+  const auto names = read_entries(jobs, name.c_str(), path);
+  if (names.has_error()) {
+    const int why = names.error().errnum;
+    if (why == ENOTDIR || why == ELOOP) return false;
+    return names.error();
+  }
+  const auto holds = [&](std::string_view one) {
+    return std::ranges::find(*names, one) != names->end();
+  };
   const auto is_known = [](const std::string& one) {
     const std::string_view plain =
         one.ends_with(".new") ? std::string_view{one}.substr(0, one.size() - 4) : one;
-    return one == "user" || plain == kRecord || plain == "config.yaml";
+    return one == "user" || plain == kRecord || plain == kYamlConfig || plain == kJsonConfig;
   };
-  return std::ranges::all_of(*names, is_known) &&
-         (name.starts_with(kHalfMade) || std::ranges::find(*names, kRecord) != names->end());
+  if (!std::ranges::all_of(*names, is_known)) return false;
+  if (name.starts_with(kHalfMade) || holds(kRecord)) return true;
+  return is_folder(jobs, name, 0711) &&
+         (holds("user") || !(holds(kYamlConfig) || holds(kJsonConfig)));
 }
 
-/// The first in `folder`, one of the state folder's own, that `is_own` doesn't know; nullopt: none.
+/// The first in `name`, one of the state folder's own, that `is_own` doesn't know; nullopt: none.
 template <class IsOwn>
-std::optional<std::string> stranger_below(int state, const std::string& name, IsOwn is_own) {
+Result<std::optional<std::string>> stranger_below(int state, const std::string& path,
+                                                  const std::string& name, IsOwn is_own) {
+  const auto below = path + "/" + name;
   const UniqueFd folder{::openat(state, name.c_str(), kReadFolder)};
-  const auto names = folder ? read_entries(folder.get()) : std::nullopt;
-  if (!names) return name;
-  for (const auto& one : *names)
-    if (!is_own(folder.get(), one)) return name + "/" + one;
-  return std::nullopt;
+  if (!folder) return system_error(errno, "read the folder '" + below + "'");
+  const auto names = read_entries(folder.get(), ".", below);
+  if (names.has_error()) return names.error();
+  for (const auto& one : *names) {
+    const Result<bool> is_known = is_own(folder.get(), one, below + "/" + one);
+    if (is_known.has_error()) return is_known.error();
+    if (!*is_known) return std::optional{name + "/" + one};
+  }
+  return std::optional<std::string>{};
+}
+
+/// What acc-launch notes for its user, in the state folder of that user's daemon: times that
+/// --hang_timeout auto has learned, and launches of --hosts. It may make the folder first.
+bool is_of_launcher(int state, const std::string& name) {
+  return (name == "hang" || name == "launches") && is_folder(state, name, std::nullopt);
 }
 
 /// Whether systemd made it for this service (StateDirectory=). Those of acc-launch@.service are
@@ -125,28 +153,32 @@ bool is_of_service(const std::string& path) {
 /// An entry by which a folder without a mark can't be told from another program's: what the version
 /// before the mark can't have made. nullopt: there is none.
 /// @param is_shared  with folders of other services, whatever their names
-std::optional<std::string> stranger_in(int state, const std::vector<std::string>& names,
-                                       bool is_shared) {
+Result<std::optional<std::string>> stranger_in(int state, const std::string& path,
+                                               const std::vector<std::string>& names,
+                                               bool is_shared) {
   constexpr std::array<std::string_view, 7> kNotes{
       "events", "events.new", "drained", "drained.new", "token.key", kLock, "lost+found"};
   for (const auto& name : names) {
     std::optional<std::string> found;
-    if (name == "jobs") {
-      found = is_folder(state, name, 0711) ? stranger_below(state, name, is_of_job) : name;
-    } else if (name == "trash") {  // ID.RANDOM
-      const auto is_removed = [](int, const std::string& one) {
-        return one.find('.', 1) != std::string::npos;
+    if (name == "jobs" || name == "trash") {
+      if (!is_folder(state, name, name == "jobs" ? 0711 : 0700)) return std::optional{name};
+      const auto is_removed = [](int, const std::string& one, const std::string&) {
+        return Result<bool>{one.find('.', 1) != std::string::npos};  // ID.RANDOM
       };
-      found = is_folder(state, name, 0700) ? stranger_below(state, name, is_removed) : name;
+      auto below = name == "jobs" ? stranger_below(state, path, name, is_of_job)
+                                  : stranger_below(state, path, name, is_removed);
+      if (below.has_error()) return below.error();
+      found = *below;
     } else if (name == "damaged") {
       if (!is_folder(state, name, 0700)) found = name;
     } else if (!is_shared && std::ranges::find(kNotes, name) == kNotes.end() &&
-               !is_check_file(name) && !name.starts_with("agent.sock")) {
+               !is_check_file(name) && !name.starts_with("agent.sock") &&
+               !is_of_launcher(state, name)) {
       found = name;
     }
     if (found) return found;
   }
-  return std::nullopt;
+  return std::optional<std::string>{};
 }
 
 Error refusal(const std::string& path, const std::string& stranger, Lock lock) {
@@ -168,34 +200,54 @@ bool write_mark(int lock) {
          ::ftruncate(lock, static_cast<off_t>(text.size())) == 0 && ::fsync(lock) == 0;
 }
 
+/// The first entry that keeps the folder from being this daemon's; nullopt: none.
+Result<std::optional<std::string>> stranger_beside(Lock lock, int folder, const std::string& path,
+                                                   const std::vector<std::string>& names) {
+  if (lock == Lock::marked) return std::optional<std::string>{};
+  const bool is_shared = is_of_service(path);
+  if (lock == Lock::plain || (lock == Lock::missing && is_shared))
+    return stranger_in(folder, path, names, is_shared);
+  const auto is_other = [&](const std::string& name) {
+    const bool is_new = lock == Lock::missing && is_of_launcher(folder, name);
+    return name != "lost+found" && name != kLock && !is_new;
+  };
+  const auto other = std::ranges::find_if(names, is_other);
+  if (other != names.end()) return std::optional{*other};
+  return lock == Lock::foreign ? std::optional<std::string>{kLock} : std::nullopt;
+}
+
+Result<void> take_lock(int lock, const std::string& path) {
+  if (::flock(lock, LOCK_EX | LOCK_NB) == 0) return {};
+  if (errno != EWOULDBLOCK) return system_error(errno, "lock '" + path + "/lock'");
+  return Error{Errc::unavailable,
+               "another acc-agent uses the state folder '" + path + "' (it holds its lock)"};
+}
+
 }  // namespace
 
 Result<UniqueFd> lock_state_folder(int folder, const std::string& path) {
-  const auto names = read_entries(folder);
-  if (!names) return system_error(errno, "read the state folder '" + path + "'");
+  // The names first: who makes a lock makes the rest after it.
+  auto names = read_entries(folder, ".", path);
+  if (names.has_error()) return names.error();
   UniqueFd fd;
-  const auto lock = judge_lock(folder, fd);
-  if (lock != Lock::marked) {
-    const auto is_other = [](const std::string& name) {
-      return name != "lost+found" && name != kLock;
-    };
-    const auto other = std::ranges::find_if(*names, is_other);
-    std::optional<std::string> stranger;
-    const bool is_shared = is_of_service(path);
-    if (lock == Lock::plain || (lock == Lock::missing && is_shared))
-      stranger = stranger_in(folder, *names, is_shared);
-    else if (other != names->end())
-      stranger = *other;
-    else if (lock == Lock::foreign)
-      stranger = kLock;
-    if (stranger) return refusal(path, *stranger, lock);
+  const auto lock = judge_lock(folder, path, fd);
+  if (lock.has_error()) return lock.error();
+  if (*lock == Lock::marked || *lock == Lock::plain) {
+    if (auto taken = take_lock(fd.get(), path); taken.has_error()) return taken.error();
+    names = read_entries(folder, ".", path);  // which a predecessor may have changed until now
+    if (names.has_error()) return names.error();
   }
-  if (lock == Lock::missing)
-    fd.reset(::openat(folder, kLock, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!fd) return system_error(errno, "open '" + path + "/lock'");
-  if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0)
-    return Error{Errc::unavailable,
-                 "another acc-agent uses the state folder '" + path + "' (it holds its lock)"};
+  const auto stranger = stranger_beside(*lock, folder, path, *names);
+  if (stranger.has_error()) return stranger.error();
+  if (*stranger) return refusal(path, **stranger, *lock);
+  if (*lock == Lock::missing) {
+    fd.reset(::openat(folder, kLock, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+    if (!fd && errno == EEXIST)
+      return Error{Errc::unavailable,
+                   "another acc-agent has just taken the state folder '" + path + "' for its own"};
+    if (!fd) return system_error(errno, "open '" + path + "/lock'");
+    if (auto taken = take_lock(fd.get(), path); taken.has_error()) return taken.error();
+  }
   if (!write_mark(fd.get())) return system_error(errno, "write '" + path + "/lock'");
   return fd;
 }
@@ -206,11 +258,12 @@ std::string holder_in(std::string_view lock) {
 }
 
 bool is_check_file(std::string_view name) {
-  return name.starts_with("check-") && name.ends_with(".yaml");
+  return name.starts_with("check-") && (name.ends_with(".yaml") || name.ends_with(".json"));
 }
 
 std::vector<std::string> entries_of(int folder) {
-  return read_entries(folder).value_or(std::vector<std::string>{});
+  auto names = read_entries(folder, ".", {});
+  return names.has_value() ? std::move(*names) : std::vector<std::string>{};
 }
 
 }  // namespace acc::agent::daemon

@@ -13,15 +13,18 @@ namespace acc::agent::daemon {
 
 inline constexpr std::string_view kHalfMade = ".new-";  ///< a job's folder before it has its name
 inline constexpr const char* kRecord = "job.json";
+inline constexpr const char* kYamlConfig = "config.yaml";
+inline constexpr const char* kJsonConfig = "config.json";
 
 /// Locks the state folder and marks it, with this process as its holder. A folder that is empty
-/// (a fresh file system has lost+found) gets the mark; so does one of a version before the mark, if
-/// all that is in it is what that version made, beside folders of other services in the one that
+/// (a fresh file system has lost+found, and in a user's own acc-launch may have made hang and
+/// launches) gets the mark; so does one of a version before the mark, if all that is in it is what
+/// that version made, beside folders of other services in the one that
 /// systemd made for this ($STATE_DIRECTORY).
 /// @param folder  one that nobody else may write to
 /// @param path  for messages
 /// @return not_permitted: it isn't known for a state folder, and is left as it was. unavailable:
-/// another process has the lock.
+/// another process has the lock. Else what the system said: it can't be read or written.
 [[nodiscard]] Result<UniqueFd> lock_state_folder(int folder, const std::string& path);
 
 /// The process id in the text of `lock`, as its holder wrote it; empty: it holds none.

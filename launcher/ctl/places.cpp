@@ -74,7 +74,9 @@ Services find_services(const std::string& flag) {
     return {{named}, true};
   Services services;
   for (const auto& place : user_daemon_places(user_folders(), ::geteuid())) {
-    if (place.is_trusted) services.sockets.push_back(place.socket);  // another has to be named
+    if (!place.is_trusted) continue;  // such a one has to be named
+    services.sockets.push_back(place.socket);
+    if (place.is_of_state_folder) services.in_homes.push_back(place.socket);
   }
   services.sockets.emplace_back("/run/acc/agent.sock");
   return services;
@@ -109,7 +111,12 @@ AllJobs find_jobs(const Services& services, std::int64_t now_ms, const std::stri
     const auto answer = ask_service(socket, {.target = at + "/v1/jobs"});
     if (!answer) {
       const bool says_more = !all.error || all.error->code == Errc::not_found;
-      if (says_more) all.error = answer.error();
+      if (!says_more) continue;
+      all.error = answer.error();
+      const bool is_in_home =
+          std::ranges::find(services.in_homes, socket) != services.in_homes.end();
+      if (is_in_home && all.error->what.ends_with(kNothingListens))
+        all.error->code = Errc::not_found;
       continue;
     }
     auto jobs = jobs_of_service(answer->body, socket);

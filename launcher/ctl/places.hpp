@@ -18,6 +18,8 @@ inline constexpr std::string_view kStartsIt =
 struct Services {
   std::vector<std::string> sockets;
   bool is_named = false;
+  /// Of them, those in a home: where nothing listens at one, it is left of another boot or node.
+  std::vector<std::string> in_homes{};
 };
 [[nodiscard]] Services find_services(const std::string& flag);
 

@@ -472,13 +472,18 @@ class Trials(DaemonTest):
 
     def test_a_job_whose_trial_failed_ran_with_1_slot(self):
         daemon = self.daemon()
-        for what, status, why in (("flood", 400, "what acc-launch says of the job: more than 4194304 bytes"), ("die", 503, "SIGKILL"), ("cut", 400, "plan")):
+        for what, status, why in (("flood", 400, "what acc-launch says of the job: more than 4194304 bytes"), ("die", 500, "SIGKILL"), ("cut", 400, "plan")):
             for more in ({"check": True}, {}):
                 reply = daemon.ask("POST", "/v1/jobs", self.body(what, **more))
                 self.assertEqual(reply.status, status, (what, more, reply.body[:300]))
                 self.assertIn(why, reply.json["error"])
                 self.assertLess(len(reply.body), 1000)
         self.assertEqual(daemon.ask("GET", "/v1/jobs").json, {"jobs": []})
+
+    def test_a_job_whose_check_takes_too_long_could_not_be_submitted_and_no_word_said_how(self):
+        reply = self.daemon().ask("POST", "/v1/jobs", self.body("hang"))
+        self.assertEqual(reply.status, 503, reply.body)
+        self.assertIn("within 20 s: submit it again, or name its slots (acc-ctl submit --slots N)", reply.json["error"])
 
     def test_trials_of_a_killed_daemon_are_ended_by_the_next_one(self):
         daemon = self.daemon()
@@ -753,6 +758,19 @@ class Life(DaemonTest):
         self.assertEqual(third.process.wait(20 * PATIENCE), 1)
         self.assertIn("another process serves it already", third.log)
         self.assertEqual(first.ask("GET", "/healthz").status, 200)
+
+    def test_a_first_daemon_was_refused_the_folder_in_which_acc_launch_had_noted_its_times(self):
+        environment = {**os.environ, "XDG_STATE_HOME": self.folder, "ACC_HEARTBEAT_FOLDER": os.path.join(ROOT, "runtime/python")}
+        # 12 ranks: it learns from 20 intervals, and sees one of each rank a second.
+        done = subprocess.run([ACC, "--num_processes", "12", "--hang_timeout", "auto", os.path.join(ROOT, "tests/integration/hang_worker.py"), "25", "200"],
+                              env=environment, cwd=self.folder, capture_output=True, text=True, timeout=60 * PATIENCE)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        state = os.path.join(self.folder, "acc")
+        self.assertEqual(os.listdir(state), ["hang"])
+        daemon = self.started("--slots", "4", "--gpus", "none", "--state-dir", state)
+        daemon.path = os.path.join(state, "agent.sock")
+        daemon.wait_ready()
+        self.assertTrue(os.listdir(os.path.join(state, "hang")))
 
     def test_a_refused_state_folder_was_made_first_through_what_others_may_change(self):
         shared = os.path.join(self.folder, "shared")

@@ -499,6 +499,19 @@ class OwnDaemon(CtlTest):
         os.chmod(os.path.dirname(self.path), 0o777)
         self.ctl("node", code=4, **self.as_user)
 
+    def test_a_socket_in_a_shared_home_made_each_node_one_whose_acc_agent_is_down(self):
+        subprocess.run(["mkdir", "-p", os.path.dirname(self.path)], check=True, **self.as_user)
+        subprocess.run(["python3", "-c", "import socket, sys; socket.socket(socket.AF_UNIX).bind(sys.argv[1])", self.path], check=True, **self.as_user)
+        self.assertIn("no acc-agent answers here, so that only jobs of acc-launch are known", self.ctl("status", "nosuch", code=3, **self.as_user)[1])
+        self.ctl("--socket", self.path, "status", "nosuch", code=4, **self.as_user)  # it was named
+        self.environment["XDG_RUNTIME_DIR"] = os.path.dirname(self.path) + "/run"
+        os.makedirs(self.environment["XDG_RUNTIME_DIR"] + "/acc")
+        if self.as_user:
+            os.chown(self.environment["XDG_RUNTIME_DIR"] + "/acc", 65534, 65534)
+            os.chown(self.environment["XDG_RUNTIME_DIR"], 65534, 65534)
+        os.rename(self.path, self.environment["XDG_RUNTIME_DIR"] + "/acc/agent.sock")  # of this node alone
+        self.ctl("status", "nosuch", code=4, **self.as_user)
+
 
 @unittest.skipUnless(os.path.exists(AGENT), "acc-agent isn't built")
 class Real(CtlTest):

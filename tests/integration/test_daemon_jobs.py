@@ -772,6 +772,25 @@ class JobFiles(Case):
         until(lambda: processes_with(self.token), "its worker")
         os.remove(os.path.join(self.files, "one.json"))
 
+    def test_a_job_file_in_json_was_read_as_yaml_which_has_no_surrogates(self):
+        path = os.path.join(self.files, "one.json")
+        def put(word):
+            write(path, json.dumps({"compute_environment": "LOCAL_MACHINE", "distributed_type": "NO", "num_processes": 1, "no_python": True,
+                                    "script": FAKE, "script_args": [self.token, f"mark={word}", "hold"]}), 0o644)
+        put("\U0001f600")
+        self.assertIn(r"\ud83d\ude00", read(path))
+        daemon = self.start(self.files)
+        until(lambda: daemon.events, "the job, or why it is refused")
+        self.assertTrue(self.of(daemon, "one"), daemon.events)
+        until(lambda: "mark=\U0001f600" in str(processes_with(self.token)), "its worker")
+        job = self.of(daemon, "one")[0]["id"]
+        os.remove(path)
+        self.put("one.yml", "mark=yaml hold")  # the same job in the other language
+        daemon.do("reload")
+        until(lambda: "mark=yaml" in str(processes_with(self.token)), "its worker")
+        self.assertEqual(self.of(daemon, "one")[0]["id"], job)
+        os.remove(os.path.join(self.files, "one.yml"))
+
     def test_a_job_files_name_that_was_too_long_was_refused_in_words_about_letters(self):
         self.put("x" * 200 + ".yaml", "hold")
         daemon = self.start(self.files)

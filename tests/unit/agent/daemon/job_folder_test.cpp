@@ -3,6 +3,7 @@
 #include "agent/daemon/folder_tree.hpp"
 #include "agent/daemon/job_files.hpp"
 #include "agent/daemon/process_identity.hpp"
+#include "agent/daemon/state_mark.hpp"
 #include "agent/daemon/user_file.hpp"
 #include "agent/small_file.hpp"
 #include "tests/support/temporary_folder.hpp"
@@ -12,7 +13,9 @@
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <sched.h>
+#include <sys/file.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -20,6 +23,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
@@ -269,6 +273,115 @@ TEST_CASE("a state folder of the version before the mark is taken over, and has 
   std::getline(file, holder);
   CHECK(mark == "acc-agent state folder");
   CHECK(holder == std::to_string(::getpid()));
+}
+
+TEST_CASE("a user's daemon was refused its folder, as acc-launch had noted something there",
+          "[daemon]") {
+  const acc::testing::TestFolder folder;
+  for (const auto* name : {"hang", "launches"}) fs::create_directory(folder / name);
+  write(folder / "hang/default.times", "20 900\n");
+  write(folder / "launches/a1.json", "{}");
+  const auto opens = [&] { return StateFolder::open(folder.path().string()).has_value(); };
+  SECTION("a first start") {
+    SECTION("after a launch") {}
+    SECTION("after a launch with --hang_timeout auto") { fs::remove_all(folder / "launches"); }
+    SECTION("on a disk of its own") { fs::create_directory(folder / "lost+found"); }
+    CHECK(opens());
+  }
+  SECTION("of the version before the mark") {
+    make_earlier_state(folder.path(), "4711\n");
+    CHECK(opens());
+  }
+  SECTION("not beside another program's files") {
+    write(folder / "thesis.txt", "keep");
+    CHECK_FALSE(opens());
+  }
+  SECTION("not for a file of that name") {
+    fs::remove_all(folder / "hang");
+    write(folder / "hang", "keep");
+    CHECK_FALSE(opens());
+  }
+  SECTION("not for another user's") {
+    if (::chown((folder / "launches").c_str(), 1001, 1001) != 0) return;  // needs root
+    CHECK_FALSE(opens());
+  }
+}
+
+TEST_CASE("an acc-agent called its state folder another program's where its lock wasn't readable",
+          "[daemon]") {
+  const acc::testing::TestFolder folder;
+  const auto path = folder.path().string();
+  const auto refusal = [&] {
+    const auto state = StateFolder::open(path);
+    REQUIRE(state.has_error());
+    return state.error();
+  };
+  make_earlier_state(folder.path(), "4711\n");
+  SECTION("no descriptor was free") {
+    const UniqueFd state = open_folder(folder.path());
+    rlimit before{};
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+    const rlimit none{1, before.rlim_max};
+    // One is free for the names, which are read first, as 0 is closed.
+    const UniqueFd input{::fcntl(0, F_DUPFD_CLOEXEC, 10)};
+    ::close(0);
+    ::setrlimit(RLIMIT_NOFILE, &none);
+    const auto lock = lock_state_folder(state.get(), path);
+    ::setrlimit(RLIMIT_NOFILE, &before);
+    ::dup2(input.get(), 0);
+    REQUIRE(lock.has_error());
+    CHECK(lock.error().errnum == EMFILE);
+  }
+  SECTION("its disk is read-only") {
+    run_with_own_mounts([&] {
+      if (::mount(path.c_str(), path.c_str(), nullptr, MS_BIND, nullptr) != 0 ||
+          ::mount("none", path.c_str(), nullptr, MS_REMOUNT | MS_BIND | MS_RDONLY, nullptr) != 0)
+        return;
+      const auto why = refusal();
+      CHECK(why.errnum == EROFS);
+      CHECK_THAT(why.what, Catch::StartsWith("open '" + path + "/lock': "));
+    });
+  }
+}
+
+TEST_CASE("a job whose record a loss of power took kept the daemon from its folder", "[daemon]") {
+  const acc::testing::TestFolder folder;
+  make_earlier_state(folder.path(), "4711\n");
+  const auto make = [&](const std::string& name) {
+    fs::create_directories(folder / name);
+    ::chmod((folder / name).c_str(), 0711);
+  };
+  const auto read = [&] {
+    auto state = StateFolder::open(folder.path().string());
+    if (state.has_error()) return std::size_t{0};
+    const auto contents = state->read_jobs();
+    CHECK(contents.jobs.size() == 1);
+    return contents.damaged.size();
+  };
+  make("jobs/b-000000");
+  SECTION("with nothing in it") { CHECK(read() == 1); }
+  SECTION("with its user's part") {
+    make("jobs/b-000000/user");
+    write(folder / "jobs/b-000000/config.yaml", "");
+    write(folder / "jobs/b-000000/job.json.new", "");
+    CHECK(read() == 1);
+  }
+  SECTION("but not another program's") {
+    write(folder / "jobs/b-000000/config.yaml", "of a project");
+    CHECK(read() == 0);
+  }
+}
+
+TEST_CASE("a daemon gave up where its predecessor still removed a job", "[daemon]") {
+  const acc::testing::TestFolder folder;
+  make_earlier_state(folder.path(), "4711\n");
+  fs::create_directory(folder / "jobs/b-000000.gone");
+  write(folder / "jobs/b-000000.gone/out", "");
+  const UniqueFd predecessor{::open((folder / "lock").c_str(), O_RDWR | O_CLOEXEC)};
+  REQUIRE(::flock(predecessor.get(), LOCK_EX) == 0);
+  const auto state = StateFolder::open(folder.path().string());
+  REQUIRE(state.has_error());
+  CHECK(state.error().code == Errc::unavailable);  // which it tries again
 }
 
 TEST_CASE(
@@ -613,6 +726,31 @@ TEST_CASE("job files that others may write, links and bad names are refused by n
   CHECK(read_job_files("/no/such/folder", 0)->files.empty());
   CHECK_FALSE(read_job_files("/no/such/folder", 0)->has_folder);
   CHECK(found->has_folder);
+}
+
+TEST_CASE("a JSON file in jobs.d, ignored until then, took the place of the job in YAML beside it",
+          "[daemon]") {
+  const acc::testing::TestFolder folder;
+  const auto add = [&](const std::string& name) {
+    write(folder / name, name);
+    ::chmod((folder / name).c_str(), 0644);
+  };
+  add("embed.json");
+  add("serve.json");
+  std::string taken;
+  SECTION("NAME.yaml") { taken = "embed.yaml"; }
+  SECTION("NAME.yml") { taken = "embed.yml"; }
+  SECTION("one that is refused itself") { fs::create_symlink("serve.json", folder / "embed.yaml"); }
+  if (!taken.empty()) add(taken);
+  const auto found = read_job_files(folder.path().string(), ::geteuid());
+  REQUIRE(found.has_value());
+  REQUIRE(found->files.size() == (taken.empty() ? 1 : 2));
+  CHECK(found->files.front().text == (taken.empty() ? "serve.json" : taken));
+  CHECK(found->files.front().is_json == taken.empty());
+  CHECK(found->files.back().name == "serve");
+  REQUIRE_FALSE(found->refused.empty());
+  CHECK(found->refused.back().name == "embed.json");
+  CHECK(found->refused.back().why == "another file has the same name but for its ending");
 }
 
 TEST_CASE("a process is known by its start and its boot, not by its pid alone", "[daemon]") {
