@@ -28,6 +28,11 @@ class Tally {
       throw std::runtime_error{"waited 45 s for " + std::to_string(count) + " threads, of which " +
                                std::to_string(count_) + " came"};
   }
+  /// @return whether it is reached within `limit`, where another outcome is as good.
+  [[nodiscard]] bool reaches(int count, std::chrono::milliseconds limit) {
+    std::unique_lock lock{mutex_};
+    return changed_.wait_for(lock, limit, [&] { return count_ >= count; });
+  }
 
  private:
   mutable std::mutex mutex_;
