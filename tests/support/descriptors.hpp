@@ -1,6 +1,10 @@
 #pragma once
 
+#include "common/unique_fd.hpp"
+
 #include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -28,5 +32,23 @@ std::vector<int> descriptors_of(Make make) {
 // ThreadSanitizer compares with what other threads do at the same descriptor.
 inline void close_of_others(int fd) { ::syscall(SYS_close, fd); }
 inline void replace_of_others(int fd, int by) { ::syscall(SYS_dup3, by, fd, 0); }
+
+/// Empty files of the program's under the numbers of others' descriptors.
+inline void put_files_in_place_of(const std::vector<int>& fds) {
+  for (const int fd : fds) {
+    const UniqueFd users{::memfd_create("users", 0)};
+    replace_of_others(fd, users.get());
+  }
+}
+/// @return 0: they are open and empty, as they were made; else a code for _exit()
+inline int harm_to_files(const std::vector<int>& fds) {
+  int harm = fds.empty() ? 8 : 0;
+  for (const int fd : fds) {
+    struct stat facts {};
+    if (::fstat(fd, &facts) != 0) harm |= 2;
+    if (facts.st_size != 0) harm |= 4;
+  }
+  return harm;
+}
 
 }  // namespace acc::testing
