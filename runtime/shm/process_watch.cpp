@@ -180,6 +180,7 @@ class ProcessWatch::Loop {
     for (;;) {
       std::vector<pollfd> fds(1);
       std::vector<std::uint64_t> ids{0};
+      std::vector<pid_t> pids{0};
       bool all_have_fds = true;
       {
         const std::lock_guard lock{mutex_};
@@ -190,12 +191,14 @@ class ProcessWatch::Loop {
           if (!one.fd) continue;
           fds.push_back({one.fd.get(), POLLIN, 0});
           ids.push_back(one.id);
+          pids.push_back(one.pid);
         }
       }
       // A descriptor closed meanwhile does no harm: its entry is gone by then.
       wake_.poll(fds, all_have_fds ? -1 : kLookEveryMs);
       for (std::size_t i = 1; i < fds.size(); ++i)
-        if (fds[i].revents != 0 && is_true(ids[i], fds[i])) tell(ids[i]);
+        if (fds[i].revents != 0 && is_its_end(ids[i], fds[i], has_ended_at(fds[i].fd, pids[i])))
+          tell(ids[i]);
       if (!all_have_fds || wake_.is_lost()) look();
     }
   }
@@ -203,13 +206,12 @@ class ProcessWatch::Loop {
   /// Is it the end of the process that poll found? The program may have closed the descriptor, and
   /// a file of its own may have the number now: the process is looked up from now on. (One that was
   /// just forgotten has no entry any more.)
-  bool is_true(std::uint64_t id, const pollfd& found) noexcept {
+  /// @param has_ended  by has_ended_at(), which reads files and so isn't asked under the lock
+  bool is_its_end(std::uint64_t id, const pollfd& found, bool has_ended) noexcept {
     const std::lock_guard lock{mutex_};
     for (auto& one : watched_) {
       if (one.id != id) continue;
-      if ((found.revents & POLLNVAL) == 0 && one.fd.is_ours() &&
-          has_ended_at(one.fd.get(), one.pid))
-        return true;
+      if (has_ended && (found.revents & POLLNVAL) == 0 && one.fd.is_ours()) return true;
       one.fd.forget();
     }
     return false;
