@@ -218,13 +218,19 @@ class ProcessWatch::Loop {
   }
 
   void look() {
-    std::vector<std::uint64_t> ended;
+    struct Asked {
+      std::uint64_t id;
+      pid_t pid;
+      bool is_gone;
+    };
+    std::vector<Asked> asked;  // /proc is read outside of the lock
     {
       const std::lock_guard lock{mutex_};
       for (const auto& one : watched_)
-        if (!one.fd && (one.is_gone || has_ended(one.pid))) ended.push_back(one.id);
+        if (!one.fd) asked.push_back({one.id, one.pid, one.is_gone});
     }
-    for (const auto id : ended) tell(id);
+    for (const auto& one : asked)
+      if (one.is_gone || has_ended(one.pid)) tell(one.id);
   }
 
   void tell(std::uint64_t id) {
