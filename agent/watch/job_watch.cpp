@@ -1,22 +1,16 @@
 #include "agent/watch/job_watch.hpp"
 
-#include "agent/containment.hpp"
-#include "agent/control_protocol.hpp"
 #include "agent/evidence/culprits.hpp"
 #include "agent/job_name.hpp"
-#include "agent/process_stat.hpp"
-#include "agent/small_file.hpp"
 #include "agent/user_messages.hpp"
 #include "agent/watch/hang_cause.hpp"
 #include "agent/watch/learned_times.hpp"
+#include "agent/watch/page_evidence.hpp"
+#include "agent/watch/worker_usage.hpp"
 #include "common/host_name.hpp"
 #include "common/log.hpp"
-#include "common/text.hpp"
-
-#include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <iomanip>
 #include <sstream>
 #include <utility>
@@ -41,21 +35,6 @@ std::string one_decimal(double value) {
   return text.str();
 }
 
-// Of a process and its children; a read that fails is nothing.
-void add_usage(pid_t pid, WorkerUsage& usage, int depth) {
-  static const auto ticks = static_cast<std::uint64_t>(::sysconf(_SC_CLK_TCK));
-  const auto folder = "/proc/" + std::to_string(pid) + "/";
-  if (const auto used = control::usage_from_stat(read_small_file(folder + "stat"), 1, ticks))
-    usage.cpu_ms += static_cast<std::uint64_t>(std::llround(used->cpu_s * 1000));
-  for (const auto& line : split(read_small_file(folder + "io"), '\n')) {
-    if (!line.starts_with("rchar: ") && !line.starts_with("wchar: ")) continue;
-    usage.io_bytes += parse_number<std::uint64_t>(line.substr(7)).value_or(0);
-  }
-  constexpr int kDeepest = 8;
-  if (depth >= kDeepest) return;
-  for (const auto child : children_of(pid)) add_usage(child, usage, depth + 1);
-}
-
 std::string times_file_of(const JobPlan& plan) {
   if (plan.hang.kind != HangPolicy::Kind::learned) return {};
   const bool several = plan.kind == JobKind::elastic && plan.cluster.several();
@@ -68,16 +47,6 @@ static std::vector<bool> living(const WorkerGroup& workers) {
   std::vector<bool> lives;
   for (const auto& record : workers.records()) lives.push_back(record.is_living());
   return lives;
-}
-
-static std::vector<WorkerUsage> usage_of(const WorkerGroup& workers) {
-  std::vector<WorkerUsage> all;
-  for (const auto& record : workers.records()) {
-    if (!record.is_living()) continue;
-    all.emplace_back();
-    add_usage(record.pid, all.back(), 0);
-  }
-  return all;
 }
 
 static std::vector<SilentRank> all_silent_for(Millis quiet, const WorkerGroup& workers) {
@@ -174,7 +143,8 @@ void JobWatch::resumed(Instant now) {
 void JobWatch::leave_out(Instant from, Instant to) {
   hangs_.leave_out(from, to);
   if (parts_.plan.hang.stall > Millis{0})
-    stall_.leave_out(std::chrono::duration_cast<Millis>(to - from), usage_of(parts_.workers));
+    stall_.leave_out(std::chrono::duration_cast<Millis>(to - from),
+                     usage_of(parts_.workers.records()));
   stragglers_.restart(to);
 }
 
@@ -340,7 +310,7 @@ void JobWatch::look_for_stragglers(const std::vector<heartbeat::Beat>& beats, In
 void JobWatch::look_for_stall(Instant now) {
   stall_look_ = now;
   if (parts_.plan.hang.stall == Millis{0}) return;
-  const auto quiet = stall_.look(usage_of(parts_.workers), now);
+  const auto quiet = stall_.look(usage_of(parts_.workers.records()), now);
   if (!stall_.is_told()) take_back_stall();
   if (quiet) on_stall(*quiet);
 }
@@ -441,50 +411,6 @@ void JobWatch::take_back_stall() {
   if (std::exchange(do_others_know_stall_, false)) hooks_.compare({}, nullptr);
 }
 
-void JobWatch::mark(const Suspects& found, evidence::NodeEvidence& mine) const {
-  const auto beats = board_->beats();
-  const auto silent = found.still_silent(beats);
-  for (auto& rank : mine.ranks) {
-    rank.summary.is_silent = std::ranges::any_of(
-        silent, [&](const SilentRank& one) { return one.rank == rank.summary.local_rank; });
-    rank.summary.is_stuck = found.is_still_stuck(rank.summary.local_rank, beats);
-  }
-}
-
-evidence::NodeEvidence JobWatch::evidence_of_page(const Suspects& suspects,
-                                                  const std::vector<SilentRank>& silent) const {
-  evidence::NodeEvidence found{.node = parts_.node, .ranks = {}, .tools = {}};
-  found.finished = finished_ranks(parts_.workers.records(), clock_now());
-  const auto beats = board_->beats();
-  for (const auto& record : parts_.workers.records()) {
-    const auto worker = record.local_rank;
-    const auto one = std::ranges::find(silent, worker, &SilentRank::rank);
-    evidence::RankSummary summary;
-    summary.is_silent = one != silent.end();
-    summary.is_overdue = summary.is_silent && one->is_overdue();
-    summary.is_stuck = suspects.is_still_stuck(worker, beats);
-    summary.is_starting =
-        worker.value() < beats.size() && beats[worker.value()].beats < heartbeat::kFirstBeats;
-    if (!summary.is_silent && !summary.is_stuck && !summary.is_starting) continue;
-    summary.rank = record.rank;
-    summary.local_rank = worker;
-    summary.node = parts_.node;
-    summary.pid = record.pid;
-    if (worker.value() < beats.size()) {
-      const auto& beat = beats[worker.value()];
-      summary.has_beaten = beat.beats > 0;
-      summary.step = beat.step;
-      summary.collectives = beat.collective.sequence;
-      summary.is_inside = beat.collective.is_inside;
-      summary.operation = heartbeat::operation_name(beat.collective.operation);
-    }
-    evidence::RankEvidence rank;
-    rank.summary = std::move(summary);
-    found.ranks.push_back(std::move(rank));
-  }
-  return found;
-}
-
 void JobWatch::call_off() {
   parts_.messages.warning("the workers go on: no restart");
   go_on_watching();
@@ -502,9 +428,10 @@ void JobWatch::conclude(const Suspects& found, Result<evidence::Answer> answer) 
   const std::string file = is_on_stderr ? kOnStderr : answer ? answer->file : std::string{};
   evidence::NodeEvidence mine;
   if (answer) mine = std::move(answer->evidence);
-  mark(found, mine);
+  mark_suspects(found, board_->beats(), mine);
   if (std::ranges::none_of(mine.ranks, [](const auto& rank) { return rank.summary.is_silent; }))
-    mine = evidence_of_page(found, silent);
+    mine = evidence_of_page({parts_.node, parts_.workers.records(), board_->beats(), clock_now()},
+                            found, silent);
   if (!hooks_.compare) return name_culprit(silent, file, {std::move(mine)});
   do_others_know_stall_ = false;  // they know this instead
   told_suspects_.reset();
@@ -556,7 +483,7 @@ void JobWatch::conclude_for_others(const Suspects& found, Result<evidence::Answe
   if (board_ == nullptr) return;
   if (!answer || is_suspended_) return go_on_watching();
   auto mine = std::move(answer->evidence);
-  mark(found, mine);
+  mark_suspects(found, board_->beats(), mine);
   const auto is_suspect = [](const auto& rank) {
     return rank.summary.is_stuck || rank.summary.is_starting;
   };

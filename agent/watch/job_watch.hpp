@@ -119,8 +119,6 @@ class JobWatch {
   void call_off();
   void conclude(const Suspects& found, Result<evidence::Answer> answer);
   void conclude_for_others(const Suspects& found, Result<evidence::Answer> answer);
-  /// By what the heartbeats say now.
-  void mark(const Suspects& found, evidence::NodeEvidence& mine) const;
   /// What other nodes were told of ranks that go on would blame them at the next hang.
   void take_back_suspects(const std::vector<heartbeat::Beat>& beats);
   void tell_held(const HangDetector::Look& look, Instant now);
@@ -131,8 +129,6 @@ class JobWatch {
   [[nodiscard]] Rank rank_of(LocalRank worker) const;
   [[nodiscard]] std::vector<std::uint32_t> ranks_of_workers(
       const std::vector<LocalRank>& workers) const;
-  [[nodiscard]] evidence::NodeEvidence evidence_of_page(
-      const Suspects& suspects, const std::vector<SilentRank>& silent) const;
 
   Parts parts_;
   Hooks hooks_;

@@ -1,5 +1,8 @@
 #include "agent/watch/suspects.hpp"
 
+#include "agent/watch/page_evidence.hpp"
+#include "agent/worker_group.hpp"
+
 #include <catch2/catch.hpp>
 
 #include <chrono>
@@ -73,4 +76,50 @@ TEST_CASE("a rank of which no heartbeat is due yet is starting, if it lives", "[
   CHECK(starting_ranks({beat(1, 7), beat(0, 0, 0), beat(1, 0, 1), beat(0, 0, 0)},
                        {true, true, true, false}) ==
         std::vector<LocalRank>{LocalRank{1}, LocalRank{2}});
+}
+
+TEST_CASE("without its stacks a node still tells of its silent, stuck and starting ranks",
+          "[agent][watch]") {
+  std::vector<WorkerRecord> workers;
+  for (std::uint32_t i = 0; i < 5; ++i) {
+    WorkerRecord worker;
+    worker.local_rank = LocalRank{i};
+    worker.rank = Rank{8 + i};
+    worker.pid = static_cast<pid_t>(100 + i);
+    workers.push_back(worker);
+  }
+  auto now = kFound.beats;
+  now.push_back(beat(9, 8));  // of a rank that goes on
+  const std::string node = "b";
+  const auto told =
+      evidence_of_page({node, workers, now, Instant{}}, kFound, kFound.still_silent(now));
+  REQUIRE(told.ranks.size() == 4);
+  const auto& stuck = told.ranks[2].summary;
+  CHECK(told.ranks[0].summary.is_silent);
+  CHECK(told.ranks[1].summary.is_silent);
+  CHECK_FALSE(stuck.is_silent);
+  CHECK(stuck.is_stuck);
+  CHECK(stuck.rank == Rank{10});
+  CHECK(stuck.pid == 102);
+  CHECK(stuck.step == 7);
+  CHECK(stuck.node == "b");
+  CHECK(told.ranks[3].summary.is_starting);
+}
+
+TEST_CASE("stacks say of a rank that it is silent only while it still is", "[agent][watch]") {
+  evidence::NodeEvidence stacks{.node = "b", .ranks = {}, .tools = {}};
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    evidence::RankEvidence rank;
+    rank.summary.local_rank = LocalRank{i};
+    stacks.ranks.push_back(rank);
+  }
+  auto now = kFound.beats;
+  mark_suspects(kFound, now, stacks);
+  CHECK(stacks.ranks[0].summary.is_silent);
+  CHECK(stacks.ranks[2].summary.is_stuck);
+  now[0].time_ns = now[2].time_ns = 9;
+  now[2].step = 8;
+  mark_suspects(kFound, now, stacks);
+  CHECK_FALSE(stacks.ranks[0].summary.is_silent);
+  CHECK_FALSE(stacks.ranks[2].summary.is_stuck);
 }
