@@ -75,11 +75,10 @@ UniqueFd unix_socket() {
   return UniqueFd{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
 }
 
-/// A name that is only being looked at is bound, too, but nobody listens there.
+/// Without binding it: a look that holds the name would be in the way of who reserves it.
 bool is_reserved(std::string_view name) {
   const AbstractName at{name};
-  const auto probe = unix_socket(), caller = unix_socket();
-  if (::bind(probe.get(), at.get(), at.size) == 0) return false;
+  const auto caller = unix_socket();
   return ::connect(caller.get(), at.get(), at.size) == 0 || errno == EAGAIN;  // full: never served
 }
 

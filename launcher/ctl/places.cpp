@@ -58,8 +58,7 @@ std::optional<JobRow> job_at(const std::string& socket, std::int64_t now_ms) {
   const auto status = ask_agent(socket, R"({"do":"status"})", kListPatience);
   if (status) return job_of_agent(*status, socket, user, now_ms);
   // An agent gives its socket this name only when it listens already.
-  const bool is_dead =
-      status.error().code == Errc::unavailable && status.error().what.ends_with(kNothingListens);
+  const bool is_dead = is_nothing_listening(status.error());
   if (is_dead && info.st_uid == ::geteuid()) ::unlink(socket.c_str());
   if (status.error().code == Errc::timed_out) return silent_job(socket, user);
   return std::nullopt;
@@ -115,8 +114,7 @@ AllJobs find_jobs(const Services& services, std::int64_t now_ms, const std::stri
       all.error = answer.error();
       const bool is_in_home =
           std::ranges::find(services.in_homes, socket) != services.in_homes.end();
-      if (is_in_home && all.error->what.ends_with(kNothingListens))
-        all.error->code = Errc::not_found;
+      if (is_in_home && is_nothing_listening(*all.error)) all.error->code = Errc::not_found;
       continue;
     }
     auto jobs = jobs_of_service(answer->body, socket);
@@ -141,7 +139,7 @@ AllJobs find_jobs(const Services& services, std::int64_t now_ms, const std::stri
 }
 
 std::string unanswered(const Services& services, const Error& error) {
-  const bool is_down = error.code == Errc::not_found || error.what.ends_with(kNothingListens);
+  const bool is_down = error.code == Errc::not_found || is_nothing_listening(error);
   if (!is_down) return error.what;
   return "no acc-agent answers (" + error.what + "): " +
          (services.is_named ? "is that the socket of one that runs (--socket, ACC_AGENT_SOCKET)?"

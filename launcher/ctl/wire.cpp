@@ -115,13 +115,15 @@ Result<UniqueFd> connect_to(const std::string& socket) {
   while (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     if (errno == EINTR) continue;
     if (errno == ECONNREFUSED)
-      return Error{Errc::unavailable, attempted + ": " + std::string{kNothingListens}};
+      return Error{Errc::unavailable, attempted + ": nothing listens there", ECONNREFUSED};
     if (errno != EAGAIN) return system_error(errno, attempted);
     if (clock_now() > until) return Error{Errc::timed_out, attempted + ": it is busy"};
     ::poll(nullptr, 0, 10);  // its queue is full; the kernel has nothing to wait for
   }
   return fd;
 }
+
+bool is_nothing_listening(const Error& error) { return error.errnum == ECONNREFUSED; }
 
 Result<std::string> ask_agent(const std::string& socket, const std::string& line, Millis patience) {
   const auto fd = connect_to(socket);

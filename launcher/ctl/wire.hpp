@@ -32,10 +32,10 @@ class Interrupts {
   UniqueFd fd_;
 };
 
-/// The end of the message where a socket is there, and no process listens at it.
-inline constexpr std::string_view kNothingListens = "nothing listens there";
-/// not_found: no socket is there; unavailable: nothing listens at it.
+/// not_found: no socket is there; unavailable, ECONNREFUSED: nothing listens at it.
 [[nodiscard]] Result<UniqueFd> connect_to(const std::string& socket);
+/// A socket is there, and no process listens at it.
+[[nodiscard]] bool is_nothing_listening(const Error& error);
 
 /// One line to an agent's control socket, and its answer.
 [[nodiscard]] Result<std::string> ask_agent(const std::string& socket, const std::string& line,

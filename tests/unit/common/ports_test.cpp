@@ -57,6 +57,21 @@ TEST_CASE("two that look at a port at once both find it free", "[common]") {
   CHECK(taken == 0);
 }
 
+TEST_CASE("a free port can be reserved while others look at it", "[common]") {
+  const auto port = pick_free_port();
+  std::atomic<bool> is_over{false};
+  std::vector<std::jthread> lookers;
+  for (int looker = 0; looker < 3; ++looker)
+    lookers.emplace_back([&] {
+      while (!is_over) (void)port_is_free(port);
+    });
+  int refused = 0;
+  for (int i = 0; i < 2'000; ++i)
+    if (!reserve_port(port)) ++refused;
+  is_over = true;
+  CHECK(refused == 0);
+}
+
 TEST_CASE("who has taken a port is told only of another user", "[common]") {
   const auto port = pick_free_port();
   CHECK(foreign_port_holder(port).empty());
