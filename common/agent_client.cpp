@@ -145,6 +145,12 @@ Error AgentClient::hang_up(Error error) {
   return error;
 }
 
+// A program may close all descriptors above some number: its next file has the number of ours.
+Result<void> AgentClient::check_owner() {
+  if (fd_.is_ours()) return {};
+  return hang_up({Errc::unavailable, "this program has closed its line to the agent"});
+}
+
 Result<void> AgentClient::await(short events, Instant deadline) {
   for (;;) {
     const auto left = std::chrono::ceil<Millis>(deadline - Clock::now());
@@ -161,12 +167,11 @@ Result<void> AgentClient::await(short events, Instant deadline) {
 
 Result<void> AgentClient::say(const Request& request, WhenFull when_full) {
   if (!fd_) return Error{Errc::unavailable, "the line to the agent is closed"};
-  if (!fd_.is_ours())
-    return hang_up({Errc::unavailable, "this program has closed its line to the agent"});
   const std::string text = worker_socket::to_text(request);
   std::string_view rest = text;
   const Instant deadline = Clock::now() + patience_;
   while (!rest.empty()) {
+    if (auto owner = check_owner(); !owner) return owner;
     const auto n = ::send(fd_.get(), rest.data(), rest.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n >= 0) {
       rest.remove_prefix(static_cast<std::size_t>(n));
@@ -190,6 +195,7 @@ Result<Answer> AgentClient::read_answer(Instant deadline) {
     auto answer = reader_.next();
     if (!answer) return hang_up(answer.error());
     if (*answer) return std::move(**answer);
+    if (auto owner = check_owner(); !owner) return owner.error();
     const auto n = ::recv(fd_.get(), chunk.data(), chunk.size(), MSG_DONTWAIT);
     if (n > 0) {
       reader_.feed({chunk.data(), static_cast<std::size_t>(n)});

@@ -65,6 +65,8 @@ class AgentClient {
   Result<void> say(const worker_socket::Request& request, WhenFull when_full = WhenFull::wait);
   Result<worker_socket::Answer> ask(const worker_socket::Request& request);
   Result<worker_socket::Answer> read_answer(Instant deadline);
+  /// unavailable: the program has closed the descriptor, whose number may be another file's.
+  Result<void> check_owner();
   Result<void> await(short events, Instant deadline);
   Error hang_up(Error error);
 

@@ -3,6 +3,7 @@
 #include "agent/local_store.hpp"
 #include "common/agent_client.hpp"
 #include "common/worker_env.hpp"
+#include "tests/support/descriptors.hpp"
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
@@ -326,6 +327,26 @@ TEST_CASE("an agent that doesn't answer is given up in time", "[agent][worker_se
   CHECK(line.get("never", 50ms).error().code == Errc::timed_out);
   CHECK(std::chrono::steady_clock::now() - began < kLimit);
   CHECK(line.get("k").error().what == "the line to the agent is closed");
+}
+
+TEST_CASE("a program that closes its line in the middle of a wait keeps what its next file holds",
+          "[agent][worker_server]") {
+  Agent agent;
+  auto line = agent.client();
+  const auto fds = testing::descriptors_of([&] { line = agent.client(); });
+  REQUIRE(fds.size() == 1);
+  std::array<int, 2> pair{};
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, pair.data()) == 0);
+  const UniqueFd users{pair[0]}, peer{pair[1]};
+  REQUIRE(::send(peer.get(), "mine\n", 5, 0) == 5);
+  auto got = std::async(std::launch::async, [&] { return line.get("big", kLimit); });
+  while (agent.asked_for_big == 0) std::this_thread::yield();
+  testing::replace_of_others(fds.front(), users.get());
+  CHECK(agent.client(1).set("big", "value").has_value());
+  CHECK(got.get().error().what == "this program has closed its line to the agent");
+  std::array<char, 8> text{};
+  CHECK(::recv(users.get(), text.data(), text.size(), MSG_DONTWAIT) == 5);
+  testing::close_of_others(fds.front());
 }
 
 // ---- who may speak, and when ----
