@@ -20,7 +20,7 @@ acc_say "testing"
 cd "$acc_root/build/release"
 rm -f tests.xml
 status=0
-ctest --output-on-failure --no-tests=error --timeout 300 --parallel "${ACC_TEST_JOBS:-$((5 * $(nproc)))}" \
+ctest --output-on-failure --no-tests=error --timeout 300 --parallel "${ACC_TEST_JOBS:-$((7 * $(nproc)))}" \
   --output-junit tests.xml "$@" </dev/null || status=$?
 
 python3 "$acc_root/tests/summary.py" tests.xml || status=1
