@@ -42,6 +42,16 @@ FlushLimits limits_of_last_flush(bool is_hurried, bool is_stopped, Millis patien
   return {std::min(patience, kStoppingPatience), kStoppedFlush};
 }
 
+// The node with the coordinator tells it. Where no coordinator has closed the job, a node that had
+// it before does, and each that found no coordinator again: the others may all be gone.
+bool tells_end(const EndHere& here) {
+  if (here.is_closed) return here.tells_job;
+  // Without its guardian this node ends, and the job goes on on the others, if they are a majority.
+  constexpr std::uint32_t kLeastForSuccessor = 3;
+  if (here.is_guardian_lost && here.nodes >= kLeastForSuccessor) return false;
+  return here.tells_job || here.has_told_job || here.outcome == Outcome::nodes_missing;
+}
+
 // The supervisor always ends with Finish; without it the loop had nothing left to wait for, which
 // is a bug.
 End JobEnding::end() const {
@@ -73,21 +83,19 @@ int JobEnding::conclude(const CoordinatedJob* job) {
   hand_on_error(report);
   if (report.is_unwritten && report.exit_code == 0) report.exit_code = to_int(ExitCode::output);
   const std::string block = to_text(report, parts_.color);
-  if (!block.empty() && tells_end(job)) output.say(block);
+  if (!block.empty() && is_told_here(job)) output.say(block);
   output.finish(kReportPatience, kReportPatience);
   return report.exit_code;
 }
 
-// Of one launch over several hosts one node tells it, that with the coordinator. Rather twice than
-// never: one that had the job before tells it where no coordinator has closed it.
-bool JobEnding::tells_end(const CoordinatedJob* job) const {
+bool JobEnding::is_told_here(const CoordinatedJob* job) const {
   if (job == nullptr || !parts_.plan.stop.is_from_one_launch) return parts_.messages.tells_job();
-  const bool is_closed = job->close().has_value();
-  // Without its guardian this node ends, and the job goes on on the others, if they are a majority.
-  constexpr std::uint32_t kLeastForSuccessor = 3;
-  const bool goes_on = parts_.group.guardian_lost && parts_.terms.nodes() >= kLeastForSuccessor;
-  if (!is_closed && goes_on) return false;
-  return parts_.messages.tells_job() || (!is_closed && parts_.messages.has_told_job());
+  return tells_end({.tells_job = parts_.messages.tells_job(),
+                    .has_told_job = parts_.messages.has_told_job(),
+                    .is_closed = job->close().has_value(),
+                    .is_guardian_lost = parts_.group.guardian_lost,
+                    .nodes = parts_.terms.nodes(),
+                    .outcome = end().outcome});
 }
 
 FlushLimits JobEnding::flush_limits() const {

@@ -4,6 +4,7 @@
 #include "agent/output/output_options.hpp"
 #include "agent/report.hpp"
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -26,6 +27,18 @@ class UserMessages;
 /// @param is_stopped  the job was stopped by a signal: its user waits
 /// @param patience  --output_patience
 [[nodiscard]] FlushLimits limits_of_last_flush(bool is_hurried, bool is_stopped, Millis patience);
+
+/// What a node of one launch over several hosts knows as the job ends for it.
+struct EndHere {
+  bool tells_job = false;     ///< the first host: what concerns the whole job is told there
+  bool has_told_job = false;  ///< it was the coordinator's node before
+  bool is_closed = false;     ///< by a coordinator, whose node tells it
+  bool is_guardian_lost = false;
+  std::uint32_t nodes = 0;  ///< of the last round
+  Outcome outcome{};
+};
+/// Whether it tells how the job ended; rather several nodes than none (pure).
+[[nodiscard]] bool tells_end(const EndHere& here);
 
 /// The end of a job on this node: why it ends, the rest of its output, and its report.
 class JobEnding {
@@ -69,7 +82,7 @@ class JobEnding {
  private:
   [[nodiscard]] End end() const;
   [[nodiscard]] FlushLimits flush_limits() const;
-  [[nodiscard]] bool tells_end(const CoordinatedJob* job) const;
+  [[nodiscard]] bool is_told_here(const CoordinatedJob* job) const;
   [[nodiscard]] JobReport make_report(const CoordinatedJob* job) const;
   bool write(const JobReport& report) const;
   void hand_on_error(const JobReport& report) const;

@@ -20,6 +20,17 @@ class Missed(OnDaemons):
             self.assertIn(job.wait(40), (69, 70), job.stderr)
             self.nothing_left(job)
 
+    def test_after_the_first_part_was_killed_no_line_said_why_the_job_had_ended(self):
+        self.begin("a b")
+        job = self.launch("mark=up hold", "a:1,b:1", f"{self.LONG} --dead_after 900ms")
+        job.wait_events("up", 2, 20)
+        guardian = next(one["pid"] for one in self.jobs("a") if one["state"] == "running")
+        for pid in (guardian, *children_of(guardian)):
+            os.kill(pid, signal.SIGKILL)
+        self.assertEqual(job.wait(60), 69, job.stderr)
+        self.assertRegex(job.stderr, r"acc-launch: .*of 2 nodes the rest is no majority.*\(exit code 69\)")
+        self.nothing_left(job)
+
     def test_after_a_killed_acc_launch_a_detached_job_waited_for_ten_minutes(self):
         self.begin("a b")
         for killed, other in ("ba", "ab"):
