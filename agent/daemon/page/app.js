@@ -165,7 +165,7 @@ async function readJob(id, signal) {
   const isFirst = chosen.job === null, was = chosen.job;
   if (signal.aborted) return;
   chosen.job = job;
-  if (job.launch?.nodes > 1) chosen.parts ??= new Parts(job.launch);
+  if (job.launch?.nodes > 1) chosen.parts ??= new Parts(job);
   // Nodes that are slow to answer hold up nothing: what they say is shown when it is there.
   const parts = chosen.parts;
   parts?.look(signal).then(isNew => { if (isNew && parts === chosen.parts) showRounds(chosen.job); }).catch(() => {});
