@@ -215,6 +215,32 @@ class Foreign(PageTest):
             return [...parts.found.values()].map(part => part.at);""")
         self.assertEqual(found, ["/v1/nodes/b/v1/jobs/own-1"])
 
+    def test_a_report_with_an_endless_time_froze_the_page(self):
+        times = self.module("""
+            const { Timeline } = await import("/timeline.js"), { Rounds } = await import("/rounds.js");
+            const frame = document.createElement("div"), canvas = frame.appendChild(document.createElement("canvas"));
+            document.body.append(frame);
+            const timeline = new Timeline(canvas, document.createElement("div"), {});
+            const worker = { rank: 0, local_rank: 0, pid: 1, state: "running", seconds: 1e20, exit: { code: 0 } };
+            const now = Date.now(), wild = new Rounds(), job = { submitted_ms: now - 60000, started_ms: now - 60000, ended_ms: now };
+            for (const [time, event] of [["-271820-01-01T00:00:00.000Z", "job_started"], ["-271820-01-01T00:00:00.000Z", "round_started"],
+                                         ["+275000-01-01T00:00:00.000Z", "job_ended"]])
+              wild.feed(JSON.stringify({ event, time, round: 0, world_size: 1, nodes: 1 }) + "\\n", job);
+            const all = [wild, Rounds.fromReport({ workers: [worker] }, job), Rounds.fromLive({ round: 0, workers: [worker] }, job)];
+            all.push(Rounds.fromReport({ workers: [worker], failures: [{ time: "2020-01-01T00:00:00Z", seconds_into_attempt: -1e20 }] }, job));
+            const spans = [];
+            for (const rounds of all) {
+              timeline.show(rounds, now);
+              timeline.fit();
+              timeline.paint();  // here, not with the next frame
+              spans.push(timeline.span.to - timeline.span.from);
+            }
+            return spans;""")
+        self.assertEqual(len(times), 4)
+        # Events and a status are of clocks that may differ from the job's, by a day at most.
+        for span, most in zip(times, (2 * 86_400_000 + 61_000, 61_000, 86_400_000 + 61_000, 61_000)):
+            self.assertLessEqual(span, most)
+
 
 class SeveralNodes(PageTest):
     def test_the_ranks_of_all_nodes_and_goodput_are_shown_while_the_job_runs(self):

@@ -62,7 +62,7 @@ export class Parts {
       const from = Number(reply.headers.get("X-Acc-From") ?? part.offset);
       if (from !== part.offset) part.decoder = new TextDecoder();  // the oldest events are kept no longer
       part.offset = from + added.byteLength;
-      part.rounds.feed(part.decoder.decode(added, { stream: true }));
+      part.rounds.feed(part.decoder.decode(added, {stream: true}), part.job);
       if (isOver(part.job)) part.rounds.closeAll(part.job.ended_ms, true);
       part.wasOver = isOver(part.job);
       part.error = "";
