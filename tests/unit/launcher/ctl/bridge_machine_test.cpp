@@ -1,6 +1,7 @@
 #include "launcher/ctl/bridge_machine.hpp"
 
 #include "common/version.hpp"
+#include "launcher/ctl/job_list.hpp"
 
 #include <catch2/catch.hpp>
 
