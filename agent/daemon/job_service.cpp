@@ -222,8 +222,8 @@ Result<JobRecord> JobService::find(Principal who, const JobId& id) const {
 
 NodeFacts JobService::node() const {
   const auto& slots = impl_->keeper.slots();
-  return {host_name(),  version(),         slots.slots(),          slots.free_slots(),
-          slots.gpus(), slots.free_gpus(), impl_->keeper.drained()};
+  return {host_name(),  version(),         slots.slots(),           slots.free_slots(),
+          slots.gpus(), slots.free_gpus(), impl_->keeper.drained(), impl_->identity};
 }
 
 Result<UniqueFd> JobService::open_output(Principal who, const JobId& id,

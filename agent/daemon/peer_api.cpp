@@ -60,6 +60,17 @@ awaitable<HttpReply> answer_peer(ApiContext& api, UserNames& users, ClusterSecre
     reply.closes = true;
     co_return reply;
   }
+  const auto own = api.jobs.node();
+  const auto sign = [&own](HttpReply& reply) {
+    reply.headers.emplace_back(kIdentityHeader, own.identity);
+    reply.headers.emplace_back(kNodeNameHeader, printable(own.name, 80));
+  };
+  if (request.target == kIdentityTarget) {
+    HttpReply reply;
+    reply.status = 204;
+    sign(reply);
+    co_return reply;
+  }
   auto vouched = vouched_user(request);
   if (vouched.refusal.status != 0) co_return refused(vouched.refusal.status, vouched.refusal.what);
   auto user = co_await users.find(vouched.name);
@@ -76,6 +87,7 @@ awaitable<HttpReply> answer_peer(ApiContext& api, UserNames& users, ClusterSecre
   user->caller = std::move(door.caller);
   auto reply = co_await answer(api, std::move(*user), std::move(request));
   reply.headers.emplace_back("X-Acc-Version", version());
+  sign(reply);
   co_return reply;
 }
 

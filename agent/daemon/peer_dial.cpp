@@ -25,9 +25,9 @@ using rendezvous::StreamFault;
 
 namespace {
 
-constexpr std::array<std::string_view, 7> kCodes{
+constexpr std::array<std::string_view, 8> kCodes{
     "unknown_host",          "no_daemon",    "unreachable", "no_answer",
-    "authentication_failed", "not_an_agent", "busy"};
+    "authentication_failed", "not_an_agent", "busy",        "wrong_node"};
 /// Less than the handshakes of one host that a daemon takes (AdmissionLimits).
 constexpr int kMostDialsAtOnce = 32;
 

@@ -4,6 +4,7 @@
 #include "agent/daemon/api_json.hpp"
 #include "agent/daemon/http_reply_parser.hpp"
 #include "agent/daemon/json_text.hpp"
+#include "agent/daemon/own_address.hpp"
 #include "common/endpoint.hpp"
 #include "common/log.hpp"
 #include "common/text.hpp"
@@ -51,6 +52,12 @@ void log_failure(std::exception_ptr failed) {
   } catch (const std::exception& error) {
     log::error("peer_failed", {{"why", error.what()}});
   }
+}
+
+PeerIdentity identity_in(const ReplyParser& parser) {
+  // Looked for in small letters.
+  return {std::string{parser.header("x-acc-identity").value_or("")},
+          printable(parser.header("x-acc-node").value_or(""), 80)};
 }
 
 HttpReply failure(const PeerError& error) {
@@ -144,13 +151,21 @@ struct PeerProxy::Exchange {
 
 struct PeerProxy::Listing {
   explicit Listing(asio::io_context& io) : ready{io, Instant::max()} {}
+  struct Answerer {
+    PeerIdentity identity;
+    bool is_here = false;
+  };
   std::vector<NodeAnswer> answers;
+  std::vector<Answerer> answerers;  ///< one for each answer
   std::size_t next = 0;
   std::size_t asking = 0;
   bool is_done = false;
   std::string body;
   asio::steady_timer ready;  ///< cancelled when it is
 
+  static awaitable<void> all_asked(std::shared_ptr<Listing> self) {
+    while (self->asking > 0) co_await self->ready.async_wait(asio::as_tuple(asio::use_awaitable));
+  }
   static awaitable<void> wait(std::shared_ptr<Listing> self) {
     while (!self->is_done) co_await self->ready.async_wait(asio::as_tuple(asio::use_awaitable));
   }
@@ -165,7 +180,10 @@ PeerProxy::PeerProxy(asio::io_context& io, const Jobs& jobs, ClusterSecret& secr
       secret_{secret},
       users_{users},
       settings_{std::move(settings)},
-      kept_timer_{io} {}
+      seen_{{jobs.node().identity, jobs.node().name}},
+      kept_timer_{io} {
+  seen_.set_nodes(settings_.nodes);
+}
 
 PeerProxy::~PeerProxy() = default;
 
@@ -237,8 +255,8 @@ awaitable<HttpReply> PeerProxy::pass_on(Principal who, HttpRequest request) {
   const std::string line = *user + '@' + join_host_port(node.host, node.port);
   auto stream = take_kept(line, *tls);
   if (!stream) {
-    auto dialled =
-        co_await dial_peer(io_, lookups_, turns_, who.quota_owner(), node, *tls, settings_.connect);
+    Way way{target->node, node, *user, who.quota_owner(), *tls};
+    auto dialled = co_await connect(std::move(way));
     if (!dialled) co_return failure(dialled.error());
     stream = std::move(*dialled);
   }
@@ -275,6 +293,81 @@ awaitable<HttpReply> PeerProxy::pass_on(Principal who, HttpRequest request) {
   co_return reply;
 }
 
+awaitable<PeerDialled> PeerProxy::connect(Way way) {
+  auto dialled =
+      co_await dial_peer(io_, lookups_, turns_, way.uid, way.to, way.tls, settings_.connect);
+  if (!dialled) co_return dialled.error();
+  const bool is_here = is_own_door(**dialled);
+  const auto exchange = std::make_shared<Exchange>(std::move(*dialled), way.node, false);
+  HttpRequest request;
+  request.method = "GET";
+  auto text = peer_request(request, {way.node, std::string{kIdentityTarget}}, way.user, false);
+  PeerError error;
+  const Instant due = clock_now() + settings_.connect;
+  const bool is_answered =
+      co_await exchange->ask(io_.get_executor(), std::move(text), due, settings_.connect, error);
+  if (!is_answered) {
+    if (error.code == "no_answer")
+      error.what = way.node + " took the connection, but did not answer within " +
+                   describe(settings_.connect) +
+                   ": is the process there stopped, or another program?";
+    co_return error;
+  }
+  const StreamDeadline deadline{io_.get_executor(), *exchange->stream, due};
+  auto step = Step::needs_more;
+  while (step != Step::done && step != Step::broken && exchange->body.size() <= kMostFacts)
+    step = co_await exchange->next();
+  const auto answered = identity_in(exchange->parser);
+  auto wrong = co_await find_complaint(way.node, answered, is_here);
+  if (!wrong.empty()) co_return PeerError{502, "wrong_node", std::move(wrong)};
+  const bool goes_on =
+      step == Step::done && exchange->input.empty() && exchange->parser.keeps_alive();
+  // Another connection might end elsewhere.
+  if (!goes_on && exchange->parser.status() == 403)
+    co_return PeerError{403, "authentication_failed", error_in(exchange->body)};
+  if (!goes_on)
+    co_return PeerError{
+        502, "node_unreachable",
+        way.node + " closed the connection without an answer: was its acc-agent stopped?"};
+  co_return std::move(exchange->stream);
+}
+
+bool PeerProxy::is_own_door(const PeerStream& stream) const {
+  const auto to = stream.remote();
+  return to.port() == settings_.port && is_own_address(to.address());
+}
+
+awaitable<std::string> PeerProxy::find_complaint(std::string node, PeerIdentity answered,
+                                                 bool is_here) {
+  const bool is_own = !answered.identity.empty() && answered.identity == seen_.own().identity;
+  if (is_own && !is_here && seen_.is_own_in_disguise(node, answered)) {
+    // Of a node behind an address that is translated, its name in the settings leads back, too.
+    if (!seen_.has(node)) co_return leads_back(node, seen_.own());
+    const bool is_elsewhere = co_await has_other_own_name(node);
+    if (is_elsewhere) co_return leads_back(node, seen_.own());
+  }
+  auto wrong = is_own ? std::string{} : seen_.complaint(node, answered, clock_now());
+  if (wrong.empty()) seen_.saw(node, answered, clock_now());
+  co_return wrong;
+}
+
+// Rarely asked: of a name that leads back over something else.
+awaitable<bool> PeerProxy::has_other_own_name(std::string node) {
+  const Instant due = clock_now() + settings_.list;
+  constexpr uid_t kOperator = 0;
+  const auto nodes = settings_.nodes;
+  for (const auto& other : nodes) {
+    if (other == node) continue;
+    if (seen_.is_known_as_own(other, clock_now())) co_return true;
+    const auto address = parse_node_address(other);
+    if (!address) continue;
+    const auto looked_up = co_await lookups_.find(kOperator, with_port(*address), due);
+    for (const auto& at : looked_up.found)
+      if (at.port() == settings_.port && is_own_address(at.address())) co_return true;
+  }
+  co_return false;
+}
+
 // A daemon that was stopped behind a connection's handshake, or is stuck, shakes no further hands.
 awaitable<void> PeerProxy::doubt_peer(std::shared_ptr<Exchange> exchange, NodeAddress node, Tls tls,
                                       uid_t uid) {
@@ -303,16 +396,17 @@ awaitable<HttpReply> PeerProxy::list(Principal who) {
   listings_[who.uid] = listing;
   auto user = co_await users_.name_of(who);
   for (const auto& node : settings_.nodes) listing->answers.push_back({node, {}, {}, {}});
+  listing->answerers.resize(listing->answers.size());
   if (user) {
     // So many at once; a node that doesn't answer delays those behind it by 2 s.
     listing->asking = std::min(listing->answers.size(), kAskedAtOnce);
     for (std::size_t i = 0; i < std::min(listing->answers.size(), kAskedAtOnce); ++i)
       asio::co_spawn(io_, ask_some(*user, listing), [listing](std::exception_ptr) {
         if (--listing->asking > 0) return;
-        listing->is_done = true;
         listing->ready.cancel();
       });
-    co_await Listing::wait(listing);
+    co_await Listing::all_asked(listing);
+    co_await compare(listing);
     listing->body = encode_nodes(listing->answers);
   } else {
     listing->body = encode_nodes({});
@@ -322,6 +416,26 @@ awaitable<HttpReply> PeerProxy::list(Principal who) {
   listings_.erase(who.uid);
   if (!user) co_return refused(403, user.error().what);
   co_return json_reply(200, listing->body);
+}
+
+// When all have answered: of two nodes for which one daemon does, the first has no sign of that.
+awaitable<void> PeerProxy::compare(std::shared_ptr<Listing> listing) {
+  const auto& answers = listing->answers;
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    const auto& [identity, is_here] = listing->answerers[i];
+    const bool is_own = identity.identity == seen_.own().identity;
+    if (!answers[i].facts.empty() && (!is_own || is_here))
+      seen_.saw(answers[i].node, identity, clock_now());
+  }
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    auto& answer = listing->answers[i];
+    const auto& from = listing->answerers[i];
+    if (answer.facts.empty()) continue;
+    answer.error = co_await find_complaint(answer.node, from.identity, from.is_here);
+    if (answer.error.empty()) continue;
+    answer.code = "wrong_node";
+    answer.facts.clear();
+  }
 }
 
 awaitable<void> PeerProxy::ask_some(std::string user, std::shared_ptr<Listing> listing) {
@@ -344,6 +458,7 @@ awaitable<void> PeerProxy::ask_one(std::string user, std::shared_ptr<Listing> li
   auto stream = co_await dial_peer(io_, lookups_, turns_, kOperator, with_port(*address), *tls,
                                    settings_.list);
   if (!stream) co_return fail(stream.error().code, stream.error().what);
+  listing->answerers[number].is_here = is_own_door(**stream);
   const auto exchange = std::make_shared<Exchange>(std::move(*stream), answer.node, false);
   HttpRequest request;
   request.method = "GET";
@@ -360,6 +475,7 @@ awaitable<void> PeerProxy::ask_one(std::string user, std::shared_ptr<Listing> li
     if (step == Step::broken || facts.size() > kMostFacts)
       co_return fail("node_unreachable", answer.node + ": its answer broke off");
   }
+  listing->answerers[number].identity = identity_in(exchange->parser);
   if (exchange->parser.status() == 200)
     answer.facts = std::move(facts);
   else

@@ -4,6 +4,7 @@
 #include "agent/daemon/other_nodes.hpp"
 #include "agent/daemon/peer_api.hpp"
 #include "agent/daemon/peer_dial.hpp"
+#include "agent/daemon/peer_identity.hpp"
 #include "common/alive.hpp"
 #include "common/duration.hpp"
 
@@ -38,7 +39,10 @@ class PeerProxy final : public OtherNodes {
 
   boost::asio::awaitable<HttpReply> pass_on(Principal who, HttpRequest request) override;
   boost::asio::awaitable<HttpReply> list(Principal who) override;
-  void set_nodes(std::vector<std::string> nodes) { settings_.nodes = std::move(nodes); }
+  void set_nodes(std::vector<std::string> nodes) {
+    seen_.set_nodes(nodes);
+    settings_.nodes = std::move(nodes);
+  }
 
  private:
   struct Exchange;
@@ -50,6 +54,23 @@ class PeerProxy final : public OtherNodes {
   [[nodiscard]] NodeAddress with_port(NodeAddress address) const;
 
   using Tls = std::shared_ptr<const rendezvous::TlsContext>;
+  /// Of one caller to one node.
+  struct Way {
+    std::string node;  ///< as the caller names it
+    NodeAddress to;
+    std::string user;
+    uid_t uid = 0;
+    Tls tls;
+  };
+  /// A new connection, to a daemon that isn't known to be another node's.
+  boost::asio::awaitable<PeerDialled> connect(Way way);
+  /// Why the daemon that answered isn't that of `node`; empty: there is no sign of that.
+  boost::asio::awaitable<std::string> find_complaint(std::string node, PeerIdentity answered,
+                                                     bool is_here);
+  boost::asio::awaitable<bool> has_other_own_name(std::string node);
+  boost::asio::awaitable<void> compare(std::shared_ptr<Listing> listing);
+  /// At our own door: what forwards it stands on this host, and reaches what it could itself.
+  [[nodiscard]] bool is_own_door(const PeerStream& stream) const;
   /// A connection that was kept; null: there is none. A new secret has another context.
   [[nodiscard]] std::unique_ptr<PeerStream> take_kept(const std::string& line, const Tls& tls);
   void keep(const std::string& line, const Tls& tls, std::unique_ptr<PeerStream> stream);
@@ -64,6 +85,7 @@ class PeerProxy final : public OtherNodes {
   ClusterSecret& secret_;
   UserNames& users_;
   ProxySettings settings_;
+  SeenNodes seen_;
   /// By user: those that ask while the nodes are being asked get the same answer.
   std::map<uid_t, std::shared_ptr<Listing>> listings_;
   struct Kept {

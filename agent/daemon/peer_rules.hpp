@@ -15,6 +15,11 @@ inline constexpr std::uint16_t kDefaultPeerPort = 29700;
 /// Of the connections between daemons, in the place of a job's name in the TLS handshake.
 inline constexpr std::string_view kPeerJob = "acc-agent";
 
+/// Asks a daemon who it is: it answers with these headers, as it does to all requests of others.
+inline constexpr std::string_view kIdentityTarget = "/v1/identity";
+inline constexpr std::string_view kIdentityHeader = "X-Acc-Identity";
+inline constexpr std::string_view kNodeNameHeader = "X-Acc-Node";
+
 struct NodeAddress {
   std::string host;
   std::uint16_t port = 0;  ///< 0: not named

@@ -45,6 +45,11 @@ bool PeerStream::is_to_itself() const {
   return !error && local == remote;
 }
 
+asio::ip::tcp::endpoint PeerStream::remote() const {
+  boost::system::error_code error;
+  return socket_.remote_endpoint(error);
+}
+
 asio::awaitable<bool> PeerStream::readable() { co_return co_await ready(Io::want_read); }
 
 asio::awaitable<bool> PeerStream::ready(Io wanted) {

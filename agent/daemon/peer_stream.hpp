@@ -33,6 +33,8 @@ class PeerStream final : public ByteStream {
   [[nodiscard]] const rendezvous::Stream& tls() const { return *stream_; }
   [[nodiscard]] int fd() { return socket_.native_handle(); }
   [[nodiscard]] bool is_to_itself() const;
+  /// Where it is connected to; nothing once it is not.
+  [[nodiscard]] boost::asio::ip::tcp::endpoint remote() const;
 
   boost::asio::awaitable<std::size_t> read_some(std::span<char> into) override;
   boost::asio::awaitable<bool> write(std::string_view bytes) override;

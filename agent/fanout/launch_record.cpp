@@ -3,6 +3,7 @@
 #include "agent/small_file.hpp"
 #include "common/text.hpp"
 #include "common/unique_fd.hpp"
+#include "common/user_name.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -155,7 +156,11 @@ std::vector<LaunchRecord> read_records() {
     const std::string name{static_cast<const char*>(entry->d_name)};
     if (!name.ends_with(kEnd) || records.size() == kMostRecords) continue;
     auto record = decode_record(read_small_file(folder + "/" + name));
-    if (record && name == record->id + std::string{kEnd}) records.push_back(std::move(*record));
+    if (!record || name != record->id + std::string{kEnd}) continue;
+    struct stat info {};
+    if (::stat((folder + "/" + name).c_str(), &info) != 0) continue;  // removed meanwhile
+    record->user = user_name(info.st_uid);
+    records.push_back(std::move(*record));
   }
   ::closedir(open);
   std::ranges::sort(records, {}, &LaunchRecord::started_ms);

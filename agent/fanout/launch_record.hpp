@@ -26,6 +26,9 @@ struct LaunchRecord {
   std::vector<LaunchPart> parts;
   /// Where that daemon is, as a home may be shared by many nodes; empty: an older acc-launch's.
   std::string node{};
+  /// Whose record it is, and so whose its jobs are: not written, but read from the file's owner.
+  /// It isn't always who asks: root may look with the home of another user.
+  std::string user{};
 };
 
 /// $XDG_STATE_HOME/acc/launches, else ~/.local/state/acc/launches; empty: there is no home.

@@ -3,6 +3,7 @@
 #include "agent/fanout/orders.hpp"
 #include "common/exit_codes.hpp"
 #include "common/text.hpp"
+#include "common/user_name.hpp"
 #include "launcher/ctl/bridge_command.hpp"
 #include "launcher/ctl/bridge_machine.hpp"
 #include "launcher/ctl/event_follower.hpp"
@@ -332,6 +333,7 @@ int run_bridge(std::span<const std::string> words) {
   std::signal(SIGPIPE, SIG_IGN);
   for (const int signo : {SIGINT, SIGHUP, SIGQUIT}) std::signal(signo, SIG_IGN);
   command->wish.umask = octal_umask();
+  command->wish.user = user_name(::geteuid());
   return Bridge{std::move(command->wish), std::move(command->socket)}.run();
 }
 

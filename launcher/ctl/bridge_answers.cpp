@@ -69,11 +69,14 @@ std::string submitted_job(unsigned status, const std::string& body) {
   return status == kHttpCreated ? text_of(parse_json(body), "id") : std::string{};
 }
 
-std::string listed_job(unsigned status, const std::string& body, const std::string& name) {
+std::string listed_job(unsigned status, const std::string& body, const std::string& name,
+                       const std::string& user) {
   const auto jobs = status == kHttpOk ? jobs_of_service(body, {}) : std::nullopt;
   if (!jobs) return {};
-  const auto found = std::ranges::find_if(
-      *jobs, [&](const JobRow& job) { return job.name == name && job.state != "stopped"; });
+  // Root's list has the jobs of all users, who choose their names.
+  const auto found = std::ranges::find_if(*jobs, [&](const JobRow& job) {
+    return job.name == name && job.user == user && job.state != "stopped";
+  });
   return found != jobs->end() ? found->id : std::string{};
 }
 

@@ -26,10 +26,10 @@ namespace acc::ctl {
 [[nodiscard]] agent::Prepared prepared_by(const std::string& body);
 /// The id of the job that was made; empty: none was.
 [[nodiscard]] std::string submitted_job(unsigned status, const std::string& body);
-/// The id of the job with this name in a list of jobs; empty: there is none. One that was stopped
-/// doesn't count: it is of a former try of a launch that waits for room.
+/// The id of this user's job with this name in a list of jobs; empty: there is none. One that was
+/// stopped doesn't count: it is of a former try of a launch that waits for room.
 [[nodiscard]] std::string listed_job(unsigned status, const std::string& body,
-                                     const std::string& name);
+                                     const std::string& name, const std::string& user);
 
 // ---- a job ----
 /// Of a request to stop it or to pass a signal on: it took that, or has ended and needs none.

@@ -21,6 +21,7 @@ struct BridgeWish {
   bool has_secret = false;  ///< the daemon derives the job's secret
   bool detaches = false;    ///< no output is copied; the order to leave is awaited
   std::string umask = "022";
+  std::string user;  ///< whose job it is
   std::vector<std::string> words;
   std::string job;          ///< attach to this one; empty: submit one
   bool skips_old = false;   ///< attached: from now on
@@ -29,7 +30,7 @@ struct BridgeWish {
 };
 
 struct BridgeCommand {
-  BridgeWish wish;     ///< but for the umask, which the process has
+  BridgeWish wish;     ///< but for the umask and the user, which the process has
   std::string socket;  ///< of our own daemon
 };
 

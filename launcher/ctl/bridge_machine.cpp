@@ -198,7 +198,8 @@ void on_submit(BridgeState& state, const BridgeAnswered& e, BridgeActions& out) 
 // The answer to the submission was lost: is there such a job?
 void on_find(BridgeState& state, const BridgeAnswered& e, BridgeActions& out) {
   if (state.phase != BridgePhase::submitting) return;
-  if (auto job = listed_job(e.status, e.body, bridge_job_name(state.wish)); !job.empty())
+  if (auto job = listed_job(e.status, e.body, bridge_job_name(state.wish), state.wish.user);
+      !job.empty())
     return begin(state, std::move(job), out);
   if (state.looks < kMostLooks) return look_for_job(state, out);
   complain(state, "the job could not be started: " + state.last_failure, ExitCode::nodes_missing,

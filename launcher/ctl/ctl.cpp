@@ -1,7 +1,9 @@
 #include "launcher/ctl/ctl.hpp"
 
 #include "common/exit_status.hpp"
+#include "common/plain_text.hpp"
 #include "common/text.hpp"
+#include "common/user_name.hpp"
 #include "launcher/ctl/follow.hpp"
 #include "launcher/ctl/invocation.hpp"
 #include "launcher/ctl/job_list.hpp"
@@ -11,6 +13,8 @@
 #include "launcher/ctl/submit.hpp"
 
 #include <nlohmann/json.hpp>
+
+#include <unistd.h>
 
 #include <algorithm>
 #include <span>
@@ -54,9 +58,15 @@ class Named {
   int act(const std::string& name, int signo) {
     if (const auto* record = find_record(records_, name)) return act_on(*record, signo);
     if (!all_) all_ = find_jobs(call_.services, now_ms(), call_.at());
-    const auto job = find_job(all_->jobs, name);
+    const auto own = user_name(::geteuid());
+    const auto job = find_job(all_->jobs, name, own);
     if (!job) return fail_to_find(job.error());
     const auto& verb = call_.command.verb;
+    const bool only_looks =
+        verb == "status" || verb == "logs" || verb == "attach" || verb == "stacks";
+    if (!only_looks && job->user != own && name != job->id)
+      tell(in_quotes(name, 80) + " is " + printable(job->id, 80) + ", a job of the user " +
+           printable(job->user, 80));
     if (verb == "status") return show_status(call_, *job);
     if (verb == "logs" || verb == "attach") return show_output(call_, *job);
     if (verb == "stacks") return show_stacks(*job);

@@ -297,7 +297,8 @@ JobRow silent_job(const std::string& socket, const std::string& user) {
   return row;
 }
 
-Result<JobRow> find_job(const std::vector<JobRow>& jobs, std::string_view wanted) {
+Result<JobRow> find_job(const std::vector<JobRow>& jobs, std::string_view wanted,
+                        std::string_view user) {
   const auto pick = [&](auto is_meant) {
     std::vector<const JobRow*> found;
     for (const auto& job : jobs) {
@@ -306,9 +307,13 @@ Result<JobRow> find_job(const std::vector<JobRow>& jobs, std::string_view wanted
     return found;
   };
   auto found = pick([&](const JobRow& job) { return job.id == wanted; });
-  if (found.empty())
-    found = pick([&](const JobRow& job) { return job.name == wanted && !is_over(job.state); });
-  if (found.empty()) found = pick([&](const JobRow& job) { return job.name == wanted; });
+  const auto pick_named = [&](auto is_meant) {
+    if (found.empty())
+      found = pick([&](const JobRow& job) { return job.name == wanted && is_meant(job); });
+  };
+  pick_named([&](const JobRow& job) { return job.user == user && !is_over(job.state); });
+  pick_named([&](const JobRow& job) { return job.user == user || !is_over(job.state); });
+  pick_named([](const JobRow&) { return true; });
   if (found.empty() && !wanted.empty())
     found = pick([&](const JobRow& job) { return job.id.starts_with(wanted); });
   if (found.empty())
@@ -317,7 +322,8 @@ Result<JobRow> find_job(const std::vector<JobRow>& jobs, std::string_view wanted
   constexpr std::size_t kShown = 6;
   std::string ids;
   for (std::size_t i = 0; i < std::min(found.size(), kShown); ++i)
-    ids += (ids.empty() ? "" : ", ") + safe(found[i]->id);
+    ids += (ids.empty() ? "" : ", ") + safe(found[i]->id) +
+           (user.empty() || found[i]->user == user ? "" : " of " + safe(found[i]->user));
   if (found.size() > kShown) ids += " …";
   return Error{Errc::bad_usage, in_quotes(wanted, 80) + " may mean several jobs: " + ids};
 }

@@ -48,8 +48,11 @@ struct JobRow {
 [[nodiscard]] JobRow silent_job(const std::string& socket, const std::string& user);
 
 /// By its id, its name if one living job or one job at all has it, or an unambiguous prefix of the
-/// id. not_found, or bad_usage where several are meant.
-[[nodiscard]] Result<JobRow> find_job(const std::vector<JobRow>& jobs, std::string_view wanted);
+/// id. not_found, or bad_usage where several are meant. Users choose names: a living job of `user`
+/// comes before those of others, which root sees, too, and beside an ended one of `user` a living
+/// one of another isn't meant without its id.
+[[nodiscard]] Result<JobRow> find_job(const std::vector<JobRow>& jobs, std::string_view wanted,
+                                      std::string_view user);
 [[nodiscard]] bool is_over(std::string_view state);
 
 /// What a job runs, without the flags of acc-launch or of an interpreter before it.

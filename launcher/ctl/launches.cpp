@@ -75,11 +75,26 @@ std::string name_of_part(const agent::LaunchRecord& record, std::size_t index) {
   return record.id + "." + std::to_string(index);
 }
 
+/// Without the id of its job, a part is known by its name: one that anybody can choose.
+bool has_name_of_part(const agent::LaunchRecord& record, std::size_t index, const JobRow& job) {
+  return job.user == record.user && job.name == name_of_part(record, index);
+}
+
+bool is_part_of(const LaunchState& launch, const JobRow& job) {
+  for (std::size_t i = 0; i < launch.parts.size(); ++i) {
+    const auto& [part, found, why] = launch.parts[i];
+    if (job.id == part.job || (found && found->id == job.id)) return true;
+    // Also of a former try, while it waited for room.
+    if (has_name_of_part(launch.record, i, job)) return true;
+  }
+  return false;
+}
+
 std::optional<JobRow> find_part(const agent::LaunchRecord& record, std::size_t index,
                                 const std::vector<JobRow>& jobs) {
   const auto& id = record.parts[index].job;
   const auto found = std::ranges::find_if(jobs, [&](const JobRow& job) {
-    return id.empty() ? job.name == name_of_part(record, index) : job.id == id;
+    return id.empty() ? has_name_of_part(record, index, job) : job.id == id;
   });
   return found != jobs.end() ? std::optional{*found} : std::nullopt;
 }
@@ -213,9 +228,8 @@ JobRow row_of(const LaunchState& launch) {
 std::vector<JobRow> without_parts(std::vector<JobRow> jobs,
                                   const std::vector<LaunchState>& launches) {
   std::erase_if(jobs, [&](const JobRow& job) {
-    return std::ranges::any_of(launches, [&](const LaunchState& launch) {
-      return job.name.starts_with(launch.record.id + ".");
-    });
+    return std::ranges::any_of(launches,
+                               [&](const LaunchState& launch) { return is_part_of(launch, job); });
   });
   return jobs;
 }

@@ -58,7 +58,8 @@ struct RankPlace {
 /// One row for all parts. The state is "unknown" where no node that can be asked knows of it, or
 /// those that do were lost on the way, and "gone" where all can be asked and none has it.
 [[nodiscard]] JobRow row_of(const LaunchState& launch);
-/// Without the local parts of launches, which have a row of their own.
+/// Without the local parts of launches, which have a row of their own. A job that only has the name
+/// of a part, but another user, stays: a user's list hides no job of others.
 [[nodiscard]] std::vector<JobRow> without_parts(std::vector<JobRow> jobs,
                                                 const std::vector<LaunchState>& launches);
 [[nodiscard]] std::string launch_text(const LaunchState& launch, std::int64_t now_ms,

@@ -4,12 +4,12 @@
 #include "common/job_verdict.hpp"
 #include "common/plain_text.hpp"
 #include "common/text.hpp"
+#include "common/user_name.hpp"
 #include "launcher/ctl/text_table.hpp"
 #include "launcher/program.hpp"
 
 #include <nlohmann/json.hpp>
 
-#include <pwd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -39,10 +39,7 @@ std::optional<std::string> log_query(const Invocation& call) {
   return query;
 }
 
-bool is_ours(const JobRow& job) {
-  const auto* user = ::getpwuid(::geteuid());
-  return job.user == (user != nullptr ? user->pw_name : std::to_string(::geteuid()));
-}
+bool is_ours(const JobRow& job) { return job.user == user_name(::geteuid()); }
 
 std::string where_output_is(const JobRow& job) {
   const auto answer = ask_agent(job.socket, R"({"do":"status"})");

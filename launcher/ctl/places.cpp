@@ -1,11 +1,11 @@
 #include "launcher/ctl/places.hpp"
 
 #include "common/daemon_places.hpp"
+#include "common/user_name.hpp"
 #include "launcher/ctl/wire.hpp"
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,11 +24,6 @@ constexpr Millis kListPatience{1'000};
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
   return value != nullptr ? value : "";
-}
-
-std::string user_name(uid_t uid) {
-  const auto* user = ::getpwuid(uid);
-  return user != nullptr ? user->pw_name : std::to_string(uid);
 }
 
 std::vector<ControlFolder> places_of_user() {

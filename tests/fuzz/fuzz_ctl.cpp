@@ -76,7 +76,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (const auto jobs = jobs_of_service(text, "/s")) {
     shown += jobs_table(*jobs, 1'000'000, 80);
     static_cast<void>(jobs_json(*jobs));
-    if (!jobs->empty()) static_cast<void>(find_job(*jobs, jobs->front().id));
+    if (!jobs->empty()) static_cast<void>(find_job(*jobs, jobs->front().id, jobs->front().user));
   }
   if (const auto job = job_of_agent(text, "/x/a.1.sock", "me", 1'000'000))
     shown += job_text(*job, parse_json(text), 1'000'000, 80);

@@ -1,14 +1,35 @@
 """Daemons of three hosts that share a secret: one is asked, another one answers."""
-import contextlib, json, os, re, shutil, signal, socket, subprocess, tempfile, threading, time, unittest
+import contextlib, json, os, re, shutil, signal, socket, subprocess, sys, tempfile, threading, time, unittest
 
-from harness import ACC, PATIENCE, SANITIZED, SLACK, main, read, until, write
+from harness import ACC, BIN, PATIENCE, PROGRAMS, SANITIZED, SLACK, main, read, until, write
 from hosts import Hosts, needs_hosts
 from test_agent_daemon import AGENT, ENDED, Daemon, Events, Line, plain
 
+shutil.copy(os.path.join(BIN, "acc-ctl"), PROGRAMS.name)  # acc-launch --hosts looks for it beside itself
 PORT = 29700
 ALICE, BOB = 1001, 1002
 # A node's users: alice is another number on b, and c doesn't know her.
 USERS = {"a": {"alice": ALICE, "bob": BOB}, "b": {"alice": 1005, "bob": BOB, "chief": 0}, "c": {"bob": BOB, "carol": ALICE}}
+
+
+# A program that forwards each connection to its port, and knows nothing.
+RELAY = """
+import socket, sys, threading
+def copy(one, other):
+    try:
+        while piece := one.recv(65536):
+            other.sendall(piece)
+        other.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass
+door = socket.create_server(("", int(sys.argv[2])))
+print("ready", flush=True)
+while True:
+    near, _ = door.accept()
+    far = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+    for pair in ((near, far), (far, near)):
+        threading.Thread(target=copy, args=pair, daemon=True).start()
+"""
 
 
 class NodeDaemon(Daemon):
@@ -192,7 +213,8 @@ class Proxy(ClusterTest):
         a = self.daemon("a", "--nodes", ",".join(names))
         self.daemon("b")
         rows = self.curl(a, "http://acc/v1/nodes")["nodes"]
-        self.assertEqual({row["node"]: row.get("error", "") for row in rows}, dict.fromkeys(names, ""))
+        # All are found; that one daemon answers for them is said of all.
+        self.assertEqual({row["node"]: row.get("code", "") for row in rows}, dict.fromkeys(names, "wrong_node"))
 
     def test_without_a_secret_nothing_is_asked_and_nothing_listens(self):
         lone = self.daemon("a", secret="", listens=False)
@@ -321,6 +343,65 @@ class Proxy(ClusterTest):
         self.assertIn("drained: new disk", check([script])["error"])
         self.assertEqual(b.ask("GET", "/v1/jobs").json, {"jobs": []})
         self.assertEqual(b.ask("GET", "/v1/events").json["events"][-1]["kind"], "drained")
+
+
+class Relays(ClusterTest):
+    """What stands at b's address and port forwards connections to another node, where the handshake succeeds: all have one secret."""
+    def relay(self, host, to):
+        program = self.hosts.run(host, [sys.executable, "-c", RELAY, self.hosts.address(to), str(PORT)], stdout=subprocess.PIPE)
+        self.addCleanup(program.wait)
+        self.addCleanup(program.stdout.close)
+        self.addCleanup(program.kill)
+        self.assertEqual(program.stdout.readline(), b"ready\n")
+
+    def nodes(self, daemon):
+        return {row["node"]: row.get("code") or row["facts"]["name"] for row in self.curl(daemon, "http://acc/v1/nodes")["nodes"]}
+
+    def test_a_relay_at_the_address_of_a_node_drained_the_node_that_asked_and_stopped_its_job(self):
+        a = self.daemon("a", "--nodes", "a,b")
+        self.relay("b", to="a")
+        job = self.submit(a, "sleep 600")
+        for target, body in (("drain", {"reason": "b"}), (f"jobs/{job}/stop", {}), ("jobs", {"name": "x", "words": ["--no_python", "true"], "working_directory": "/"})):
+            answer = self.curl(a, "--json", json.dumps(body), f"http://acc/v1/nodes/b/v1/{target}")
+            self.assertEqual(answer.get("code"), "wrong_node", answer)
+            self.assertIn("b leads back to this node, a: nothing was asked of it", answer["error"])
+        self.assertEqual(self.nodes(a), {"a": "a", "b": "wrong_node"})
+        self.assertFalse(self.curl(a, "http://acc/v1/node").get("drained"))
+        self.assertEqual([(one["id"], one["state"]) for one in self.curl(a, "http://acc/v1/jobs")["jobs"]], [(job, "running")])
+        self.assertEqual(self.curl(a, f"http://acc/v1/nodes/{self.hosts.address('b')}/v1/node")["code"], "wrong_node")
+        # Its own names lead to it directly.
+        for own in ("a", self.hosts.address("a"), f"127.0.0.1:{PORT}"):
+            self.assertEqual(self.curl(a, f"http://acc/v1/nodes/{own}/v1/node").get("name"), "a")
+
+    def test_acc_launch_ran_the_part_of_a_node_on_another_one(self):
+        a = self.daemon("a", "--nodes", "a,b")
+        self.relay("b", to="a")
+        done = self.hosts.run("a", [ACC, "--hosts", "b:1", "--no_python", "sh", "-c", "echo here"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd="/",
+                              env={**os.environ, "ACC_AGENT_SOCKET": a.path})
+        out, err = done.communicate(timeout=60 * PATIENCE)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertEqual(out, "")
+        self.assertIn("leads back to this node", err)
+
+    def test_a_relay_to_a_third_node_is_noticed_by_the_names_of_the_settings(self):
+        a, c = self.daemon("a", "--nodes", "a,b,c"), self.daemon("c")
+        self.relay("b", to="c")
+        answer = self.curl(a, "--json", "{}", "http://acc/v1/nodes/b/v1/drain")
+        self.assertEqual(answer.get("code"), "wrong_node", answer)
+        self.assertIn("b is answered by the acc-agent of 'c', which is the node c", answer["error"])
+        self.assertFalse(self.curl(c, "http://acc/v1/node").get("drained"))
+        self.assertEqual(self.nodes(a), {"a": "a", "b": "wrong_node", "c": "c"})
+
+    def test_a_node_behind_an_address_that_is_forwarded_is_reached_also_by_itself(self):
+        """As with a container's published port: no name of the settings leads to the node directly."""
+        self.relay("b", to="a")
+        self.relay("d", to="c")
+        names = f"{self.hosts.address('b')},{self.hosts.address('d')}"
+        a = self.daemon("a", "--nodes", names)
+        self.daemon("c", "--nodes", names)
+        self.assertEqual(self.nodes(a), {self.hosts.address("b"): "a", self.hosts.address("d"): "c"})
+        for name, host in zip(names.split(","), "ac"):
+            self.assertEqual(self.curl(a, f"http://acc/v1/nodes/{name}/v1/node").get("name"), host)
 
 
 class Bursts(ClusterTest):

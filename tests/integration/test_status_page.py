@@ -197,6 +197,51 @@ class Page(PageTest):
             self.assertEqual(back, "rgb(13, 18, 25)" if is_dark else "rgb(244, 246, 249)")
 
 
+class Foreign(PageTest):
+    """The page's modules in the page, with answers that another user has a hand in."""
+    def module(self, script):
+        self.enter("--read-only")
+        return self.browser.run("return (async () => {" + script + "})()")
+
+    def test_another_users_job_was_shown_as_the_failed_part_of_a_launch(self):
+        found = self.module("""
+            const job = (id, user, rank) => ({ id, user, state: "running", launch: { id: "hosts-x", nodes: 2, node_rank: rank } });
+            const answers = { "/v1/nodes": { nodes: [{ node: "b", ok: true }] },
+                              "/v1/nodes/b/v1/jobs": { jobs: [job("own-1", "bob", 1), job("forged-1", "ann", 1)] } };
+            window.fetch = async path => new Response(JSON.stringify(answers[path] ?? job("own-1", "bob", 1)), { status: 200 });
+            const { Parts } = await import("/parts.js");
+            const parts = new Parts(job("own-0", "bob", 0));
+            await parts.look();
+            return [...parts.found.values()].map(part => part.at);""")
+        self.assertEqual(found, ["/v1/nodes/b/v1/jobs/own-1"])
+
+    def test_a_report_with_an_endless_time_froze_the_page(self):
+        times = self.module("""
+            const { Timeline } = await import("/timeline.js"), { Rounds } = await import("/rounds.js");
+            const frame = document.createElement("div"), canvas = frame.appendChild(document.createElement("canvas"));
+            document.body.append(frame);
+            const timeline = new Timeline(canvas, document.createElement("div"), {});
+            const worker = { rank: 0, local_rank: 0, pid: 1, state: "running", seconds: 1e20, exit: { code: 0 } };
+            const now = Date.now(), wild = new Rounds(), job = { submitted_ms: now - 60000, started_ms: now - 60000, ended_ms: now };
+            for (const [time, event] of [["-271820-01-01T00:00:00.000Z", "job_started"], ["-271820-01-01T00:00:00.000Z", "round_started"],
+                                         ["+275000-01-01T00:00:00.000Z", "job_ended"]])
+              wild.feed(JSON.stringify({ event, time, round: 0, world_size: 1, nodes: 1 }) + "\\n", job);
+            const all = [wild, Rounds.fromReport({ workers: [worker] }, job), Rounds.fromLive({ round: 0, workers: [worker] }, job)];
+            all.push(Rounds.fromReport({ workers: [worker], failures: [{ time: "2020-01-01T00:00:00Z", seconds_into_attempt: -1e20 }] }, job));
+            const spans = [];
+            for (const rounds of all) {
+              timeline.show(rounds, now);
+              timeline.fit();
+              timeline.paint();  // here, not with the next frame
+              spans.push(timeline.span.to - timeline.span.from);
+            }
+            return spans;""")
+        self.assertEqual(len(times), 4)
+        # Events and a status are of clocks that may differ from the job's, by a day at most.
+        for span, most in zip(times, (2 * 86_400_000 + 61_000, 61_000, 86_400_000 + 61_000, 61_000)):
+            self.assertLessEqual(span, most)
+
+
 class SeveralNodes(PageTest):
     def test_the_ranks_of_all_nodes_and_goodput_are_shown_while_the_job_runs(self):
         secret = os.path.join(self.folder, "secret")

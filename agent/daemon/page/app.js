@@ -165,7 +165,7 @@ async function readJob(id, signal) {
   const isFirst = chosen.job === null, was = chosen.job;
   if (signal.aborted) return;
   chosen.job = job;
-  if (job.launch?.nodes > 1) chosen.parts ??= new Parts(job.launch);
+  if (job.launch?.nodes > 1) chosen.parts ??= new Parts(job);
   // Nodes that are slow to answer hold up nothing: what they say is shown when it is there.
   const parts = chosen.parts;
   parts?.look(signal).then(isNew => { if (isNew && parts === chosen.parts) showRounds(chosen.job); }).catch(() => {});
@@ -189,7 +189,7 @@ async function readRounds(id, signal) {
     const from = Number(reply.headers.get("X-Acc-From") ?? chosen.offset);
     if (chosen.offset === 0 || from !== chosen.offset) chosen.decoder = new TextDecoder();
     chosen.offset = from + added.byteLength;
-    chosen.rounds.feed(chosen.decoder.decode(added, { stream: true }));
+    chosen.rounds.feed(chosen.decoder.decode(added, {stream: true}), chosen.job);
   } catch (wrong) {
     if (!(wrong instanceof Refused)) throw wrong;
     if (wrong.status === 416) Object.assign(chosen, { offset: 0, rounds: new Rounds() });
@@ -258,7 +258,7 @@ function showFinding(job, rounds) {
 function showRounds(job) {
   let rounds = chosen.rounds, note = "";
   if (rounds.rounds.length === 0) {
-    rounds = isOver(job) ? Rounds.fromReport(job.report, job) : Rounds.fromLive(job.live);
+    rounds = isOver(job) ? Rounds.fromReport(job.report, job) : Rounds.fromLive(job.live, job);
     if (rounds.rounds.length > 0) note = "Only the last round is known: the job's words name --events themselves, or it is older than this page.";
     else note = job.state === "waiting" ? "Nothing runs so far." : isOver(job) ? "No round was recorded." : "No round has started so far.";
   }

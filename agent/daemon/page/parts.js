@@ -6,8 +6,9 @@ const searchEvery = 10_000;  // ms, while parts are missing
 const mostParts = 32;        // each is asked with every look
 
 export class Parts {
-  /** @param launch  {id, nodes, node_rank} of the job here */
-  constructor(launch) {
+  /** @param job  the one here: {user, launch: {id, nodes, node_rank}} */
+  constructor({ user, launch }) {
+    this.user = user;
     this.launch = launch;
     this.found = new Map();  // node rank: {node, at, rounds, offset, decoder, job, error}
     this.searched = -Infinity;
@@ -40,7 +41,8 @@ export class Parts {
       const at = `/v1/nodes/${node}/v1/jobs`;
       try {
         const { jobs } = await read(at, { signal });
-        const job = jobs.findLast(one => one.launch?.id === this.launch.id);
+        // Any user may name this launch in a submission.
+        const job = jobs.findLast(one => one.user === this.user && one.launch?.id === this.launch.id);
         if (!job || job.launch.node_rank === this.launch.node_rank || this.found.size >= mostParts) return;
         this.found.set(job.launch.node_rank,
                        { node, at: `${at}/${encodeURIComponent(job.id)}`, rounds: new Rounds(), offset: 0, decoder: new TextDecoder(), job, error: "" });
@@ -60,7 +62,7 @@ export class Parts {
       const from = Number(reply.headers.get("X-Acc-From") ?? part.offset);
       if (from !== part.offset) part.decoder = new TextDecoder();  // the oldest events are kept no longer
       part.offset = from + added.byteLength;
-      part.rounds.feed(part.decoder.decode(added, { stream: true }));
+      part.rounds.feed(part.decoder.decode(added, {stream: true}), part.job);
       if (isOver(part.job)) part.rounds.closeAll(part.job.ended_ms, true);
       part.wasOver = isOver(part.job);
       part.error = "";

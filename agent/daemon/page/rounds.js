@@ -23,6 +23,13 @@ export function exitWords(worker) {
   return `exit code ${worker.code}`;
 }
 
+const skew = 864e5;  // ms by which the clocks of nodes and browsers may differ
+
+/** A number that a user's files told, from `least` to `most`; else `least`. */
+const within = (number, least, most) =>
+    Number.isFinite(number) ? Math.min(Math.max(number, least), most) : least;
+const seconds = worker => Number.isFinite(worker.seconds) ? worker.seconds : 0;
+
 const newRound = (number, start) => ({
   number, start, end: null, waited: 0, waitedFrom: null, workers: new Map(), failure: null,
   ordered: null, restart: null, stopping: null, worldSize: 0, nodes: 1,
@@ -41,8 +48,12 @@ export class Rounds {
 
   get last() { return this.rounds.at(-1); }
 
-  /** Bytes of the file as text, in order; lines may be cut anywhere. */
-  feed(text) {
+  /**
+   * Bytes of the file as text, in order; lines may be cut anywhere.
+   *  @param job  whose file it is: no time is far from its own
+   */
+  feed(text, job) {
+    const least = (job?.submitted_ms || 0) - skew, most = (job?.ended_ms || Date.now()) + skew;
     const lines = (this.held + text).split("\n");
     this.held = lines.pop();
     for (const line of lines) {
@@ -53,7 +64,7 @@ export class Rounds {
         continue;
       }
       const time = Date.parse(event?.time);
-      if (Number.isFinite(time)) this.take(event, time);
+      if (Number.isFinite(time)) this.take(event, within(time, least, most));
     }
   }
 
@@ -85,7 +96,8 @@ export class Rounds {
       Object.assign(worker, {
         end: time, code: e.exit_code, signal: e.signal, stopped: e.stopped_by_us, lost: false, memory: e.peak_rss_bytes,
       });
-      if (Number.isFinite(e.seconds)) worker.end = Math.min(time, worker.start + e.seconds * 1000);
+      if (Number.isFinite(e.seconds))
+        worker.end = Math.min(time, worker.start + Math.max(0, e.seconds) * 1000);
       round.end = Math.max(round.end ?? 0, worker.end);
       this.freeFrom = round.end;
     } else if (e.event === "failure" && round) {
@@ -138,24 +150,41 @@ export class Rounds {
   static fromReport(report, job) {
     const made = new Rounds();
     if (!Array.isArray(report?.workers) || report.workers.length === 0) return made;
-    const end = job.ended_ms || Date.now();
+    const end = job.ended_ms || Date.now(),
+          least = Math.min(end, job.submitted_ms || job.started_ms || end);
     const first = report.failures?.at(-1);
-    const longest = Math.max(...report.workers.map(w => w.seconds ?? 0)) * 1000;
-    const start = first ? Date.parse(first.time) - first.seconds_into_attempt * 1000 : end - longest;
+    const longest = within(
+        report.workers.reduce((most, w) => Math.max(most, seconds(w)), 0) * 1000, 0, end - least);
+    const failed = within(Date.parse(first?.time), least, end);
+    const start =
+        first ? within(failed - first.seconds_into_attempt * 1000, least, end) : end - longest;
     const round = newRound(first?.attempt ?? report.failed_attempts ?? 0, start);
     for (const w of report.workers) {
       round.workers.set(w.rank, {
-        rank: w.rank, local: w.local_rank, pid: w.pid, start, end: start + (w.seconds ?? 0) * 1000,
-        code: w.exit?.code ?? null, signal: w.exit?.signal ?? null, stopped: w.stopped_by_us,
-        lost: !w.exit, memory: w.peak_rss_bytes,
+        rank: w.rank,
+        local: w.local_rank,
+        pid: w.pid,
+        start,
+        end: within(start + seconds(w) * 1000, start, end),
+        code: w.exit?.code ?? null,
+        signal: w.exit?.signal ?? null,
+        stopped: w.stopped_by_us,
+        lost: !w.exit,
+        memory: w.peak_rss_bytes,
       });
     }
     if (first) {
-      round.failure = { rank: first.rank, local: first.local_rank, cause: first.cause, time: Date.parse(first.time),
-                        seconds: first.seconds_into_attempt, log: first.log };
+      round.failure = {
+        rank: first.rank,
+        local: first.local_rank,
+        cause: first.cause,
+        time: failed,
+        seconds: first.seconds_into_attempt,
+        log: first.log
+      };
     }
     round.waitedFrom = start;
-    round.end = start + longest;
+    round.end = Math.min(end, start + longest);
     round.worldSize = report.world_size;
     made.rounds = [round];
     made.began = start;
@@ -165,13 +194,14 @@ export class Rounds {
   }
 
   /** And the workers that live now from the agent's status. */
-  static fromLive(live) {
+  static fromLive(live, job) {
     const made = new Rounds();
     if (!Array.isArray(live?.workers) || live.workers.length === 0) return made;
-    const now = Date.now();
+    const now = Date.now(),
+          least = Math.min(now, (job?.submitted_ms || job?.started_ms || now) - skew);
     const round = newRound(live.round, now);
     for (const w of live.workers) {
-      const start = now - (w.seconds ?? 0) * 1000;
+      const start = within(now - seconds(w) * 1000, least, now);
       round.start = Math.min(round.start, start);
       round.workers.set(w.rank, {
         rank: w.rank, local: w.local_rank, pid: w.pid, start, end: w.state === "ended" ? now : null,

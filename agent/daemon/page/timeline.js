@@ -4,6 +4,7 @@ import { clock, duration } from "./words.js";
 
 const left = 52, right = 10, top = 20, bottom = 22;
 const rowHeight = 20, smallest = 74, tallest = 380;
+const mostTicks = 200;
 const shortestSpan = 50;  // ms that fill the width
 
 export class Timeline {
@@ -249,9 +250,10 @@ export class Timeline {
     const pen = this.pen, { height, width } = this.size, began = this.span.from;
     const steps = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 3e4, 6e4, 12e4, 3e5, 6e5, 18e5, 36e5, 72e5, 216e5, 432e5, 864e5, 864e6];
     const wanted = (view.to - view.from) / Math.max(2, (width - left) / 95);
-    const step = steps.find(one => one >= wanted) ?? 864e6 * 10;
+    const step = steps.find(one => one >= wanted) ?? Math.ceil(wanted / 864e6) * 864e6;
+    const first = began + Math.ceil((view.from - began) / step) * step;
     pen.fillStyle = this.palette().dim;
-    for (let at = began + Math.ceil((view.from - began) / step) * step; at <= view.to; at += step) {
+    for (let i = 0, at = first; at <= view.to && i < mostTicks; ++i, at = first + i * step) {
       const place = x(at);
       pen.fillRect(place - 0.5, height - bottom, 1, 4);
       pen.textAlign = place + 40 > width ? "right" : "center";

@@ -2,12 +2,15 @@
 
 #include "common/json_bytes.hpp"
 #include "common/text.hpp"
+#include "common/user_name.hpp"
 #include "launcher/ctl/invocation.hpp"
 #include "launcher/ctl/launches.hpp"
 #include "launcher/ctl/steer.hpp"
 #include "launcher/ctl/wire.hpp"
 
 #include <nlohmann/json.hpp>
+
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -144,7 +147,7 @@ Result<Source::Target> Source::find(const std::string& name) const {
     return target;
   }
   const auto all = find_jobs(services_, now_ms(), at_);
-  const auto found = find_job(all.jobs, name);
+  const auto found = find_job(all.jobs, name, user_name(::geteuid()));
   if (found) return Target{name, *found, {{"", *found}}};
   // Perhaps because the service that knows it doesn't answer.
   if (found.error().code != Errc::bad_usage && is_service_missed(services_, all, at_))

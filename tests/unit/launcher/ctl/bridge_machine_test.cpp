@@ -1,6 +1,7 @@
 #include "launcher/ctl/bridge_machine.hpp"
 
 #include "common/version.hpp"
+#include "launcher/ctl/job_list.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -21,6 +22,7 @@ BridgeWish wish() {
   made.slots = 2;
   made.has_secret = true;
   made.words = {"train.py"};
+  made.user = "ann";
   return made;
 }
 
@@ -227,9 +229,16 @@ SCENARIO("a submission whose answer was lost is looked for, not made twice", "[c
   CHECK(story.asks(BridgeAsk::find));
   WHEN("there is such a job") {
     story.answered(BridgeAsk::find, 200,
-                   R"({"jobs": [{"id": "z", "name": "hosts-x.2"}, {"id": "y", "name": "hosts-x.1"}]})");
+                   R"({"jobs": [{"id": "z", "name": "hosts-x.2", "user": "ann"},
+                                {"id": "y", "name": "hosts-x.1", "user": "ann"}]})");
     CHECK(story.state.job == "y");
     CHECK(story.state.phase == BridgePhase::running);
+  }
+  WHEN("only another user's job has that name, which root's list shows") {
+    story.answered(BridgeAsk::find, 200,
+                   R"({"jobs": [{"id": "y", "name": "hosts-x.1", "user": "bob"}]})");
+    CHECK(story.state.job.empty());
+    CHECK(story.state.phase == BridgePhase::submitting);
   }
   WHEN("there is none for ten seconds") {
     for (int i = 0; i < 40 && story.state.phase != BridgePhase::finished; ++i)

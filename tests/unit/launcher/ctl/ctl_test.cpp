@@ -250,15 +250,33 @@ TEST_CASE("a job is found by its id, name or an unambiguous prefix", "[ctl]") {
   const std::vector<JobRow> jobs{
       job("train-k3jd82", "train", "failed"), job("train-x1y2z3", "train", "running"),
       job("eval-aaaaaa", "eval", "succeeded"), job("tr", "other", "running")};
-  CHECK(find_job(jobs, "train-k3jd82")->id == "train-k3jd82");
-  CHECK(find_job(jobs, "train-k")->id == "train-k3jd82");
-  CHECK(find_job(jobs, "train")->id == "train-x1y2z3");  // the one that lives
-  CHECK(find_job(jobs, "ev")->id == "eval-aaaaaa");
-  CHECK(find_job(jobs, "tr")->id == "tr");  // an exact id beats prefixes
-  CHECK(find_job(jobs, "trai").error().code == Errc::bad_usage);
-  CHECK(holds(find_job(jobs, "trai").error().what, "train-k3jd82, train-x1y2z3"));
-  CHECK(find_job(jobs, "x").error().code == Errc::not_found);
-  CHECK(find_job(jobs, "").error().code == Errc::not_found);
+  CHECK(find_job(jobs, "train-k3jd82", "")->id == "train-k3jd82");
+  CHECK(find_job(jobs, "train-k", "")->id == "train-k3jd82");
+  CHECK(find_job(jobs, "train", "")->id == "train-x1y2z3");  // the one that lives
+  CHECK(find_job(jobs, "ev", "")->id == "eval-aaaaaa");
+  CHECK(find_job(jobs, "tr", "")->id == "tr");  // an exact id beats prefixes
+  CHECK(find_job(jobs, "trai", "").error().code == Errc::bad_usage);
+  CHECK(holds(find_job(jobs, "trai", "").error().what, "train-k3jd82, train-x1y2z3"));
+  CHECK(find_job(jobs, "x", "").error().code == Errc::not_found);
+  CHECK(find_job(jobs, "", "").error().code == Errc::not_found);
+}
+
+TEST_CASE("root's stop of its own job's name asked another user's job to stop", "[ctl]") {
+  const auto of = [](const std::string& user, JobRow row) {
+    row.user = user;
+    return row;
+  };
+  const auto own_over = of("root", job("eval-own", "eval", "succeeded"));
+  const auto own_runs = of("root", job("eval-runs", "eval", "running"));
+  const auto other = of("ann", job("eval-ann", "eval", "running"));
+  const auto unsure = find_job({own_over, other}, "eval", "root");
+  REQUIRE(unsure.has_error());
+  CHECK(unsure.error().what == "'eval' may mean several jobs: eval-own, eval-ann of ann");
+  CHECK(find_job({own_runs, other}, "eval", "root")->id == "eval-runs");
+  CHECK(find_job({own_over, own_runs}, "eval", "root")->id == "eval-runs");
+  CHECK(find_job({own_over, of("ann", job("eval-a", "eval", "failed"))}, "eval", "root")->id ==
+        "eval-own");
+  CHECK(find_job({other}, "eval", "root")->id == "eval-ann");
 }
 
 TEST_CASE("a service's answer becomes rows, whatever is wrong in it", "[ctl]") {

@@ -100,6 +100,33 @@ TEST_CASE("the parts of a launch aren't listed beside it", "[ctl][launches]") {
   CHECK(left[0].name == "hosts-xy.0");
 }
 
+TEST_CASE("a user hid jobs from root's ps by the name of one of root's launches",
+          "[ctl][launches]") {
+  auto own = launch_job("hosts-x.0", "running");
+  auto state = launch({own, std::nullopt}, "no route");
+  state.record.user = "root";
+  state.record.parts = {{"a", "", own.id}, {"b", "b", ""}};
+  auto miner = launch_job("hosts-x.miner", "running");
+  auto second = launch_job("hosts-x.1", "running");  // as root's part on b
+  miner.user = second.user = "ann";
+  own.user = "root";
+  auto former = own;
+  former.id = "hosts-x.0-former";  // of a try before there was room
+  former.state = "stopped";
+  const auto left = without_parts({own, miner, second, former}, {state});
+  REQUIRE(left.size() == 2);
+  CHECK((left[0].id == miner.id && left[1].id == second.id));
+}
+
+TEST_CASE("another user's job of that name was taken for root's part", "[ctl][launches]") {
+  agent::LaunchRecord record{"hosts-x", "/s", "/", 0, true, {{"a", "", ""}}, "a", "root"};
+  auto job = launch_job("hosts-x.0", "running");
+  job.user = "ann";
+  CHECK_FALSE(part_of_first_daemon(record, 0, {{{job}, {}}, {"a"}}).job);
+  job.user = "root";
+  CHECK(part_of_first_daemon(record, 0, {{{job}, {}}, {"a"}}).job);
+}
+
 TEST_CASE("on other nodes with the same home the first node's part was gone", "[ctl][launches]") {
   agent::LaunchRecord record{"hosts-x", "/run/acc/agent.sock", "/", 0, true, {{"a", "", "hosts-x.0-q"}}, "a"};
   auto job = launch_job("hosts-x.0", "running");
