@@ -40,6 +40,18 @@ Result<std::vector<std::string>> read_frame(int fd, Deadline deadline) {
   return *std::move(fields);
 }
 
+/// Until there is something to read at `fd`. `look`, if any, as in Store::get_looking.
+Result<void> await_data(int fd, Deadline deadline, const Store::Look& look) {
+  if (!look) return await(fd, POLLIN, deadline);
+  for (;;) {
+    const auto slice = std::min(deadline, Clock::now() + Store::kLookInterval);
+    auto ready = await(fd, POLLIN, slice);
+    if (ready || ready.error().code != Errc::timed_out) return ready;
+    look();
+    if (slice == deadline) return ready;
+  }
+}
+
 /// Why the server refused this rank; the code tells how to go on.
 acc::Error refusal(const std::vector<std::string>& answer, const SocketAddress& address,
                    const TcpStorePlace& place) {
@@ -58,9 +70,9 @@ acc::Error refusal(const std::vector<std::string>& answer, const SocketAddress& 
 }
 
 /// A new connection to the server at `address`, if it is this job's.
-/// @return bad_usage: the rank is taken; exhausted; else: no store of this job is there.
-Result<UniqueFd> greet(const SocketAddress& address, const TcpStorePlace& place,
-                       Deadline deadline) {
+/// @return bad_usage: the rank is taken; exhausted; timed_out; else: no store of this job is there.
+Result<UniqueFd> greet(const SocketAddress& address, const TcpStorePlace& place, Deadline deadline,
+                       const Store::Look& look = {}) {
   auto fd = connect_to(address, deadline);
   if (!fd) return fd;
   if (address.is_abstract() && !is_same_user(fd->get()))
@@ -76,7 +88,8 @@ Result<UniqueFd> greet(const SocketAddress& address, const TcpStorePlace& place,
     return acc::Error{Errc::malformed, address.text() + " is no store of ours: " + how};
   };
   // Also after a failed send: a server that closed may have sent the reason before.
-  auto got = receive_all(fd->get(), std::as_writable_bytes(std::span{theirs}), deadline);
+  auto got = await_data(fd->get(), deadline, look);
+  if (got) got = receive_all(fd->get(), std::as_writable_bytes(std::span{theirs}), deadline);
   if (!got) {
     const auto& why = (sent ? got : sent).error();
     auto wrong = stranger(why.what);
@@ -85,7 +98,11 @@ Result<UniqueFd> greet(const SocketAddress& address, const TcpStorePlace& place,
   }
   if (theirs != magic()) return stranger("it greets with '" + printable(theirs, 20) + "'");
   const auto answer = read_frame(fd->get(), deadline);
-  if (!answer) return stranger(answer.error().what);
+  if (!answer) {
+    auto wrong = stranger(answer.error().what);
+    if (answer.error().code == Errc::timed_out) wrong.code = Errc::timed_out;
+    return wrong;
+  }
   if (answer->front() != "welcome") return refusal(*answer, address, place);
   return fd;
 }
@@ -109,7 +126,13 @@ class TcpStore final : public Store {
   }
 
   [[nodiscard]] std::string get(const std::string& key, Deadline deadline) override {
-    auto answer = ask({"get", key}, deadline);
+    return get_looking(key, deadline, {});
+  }
+
+  // One request: its answer takes a round trip, which may be longer than kLookInterval.
+  [[nodiscard]] std::string get_looking(const std::string& key, Deadline deadline,
+                                        const Look& look) override {
+    auto answer = ask({"get", key}, deadline, look);
     return answer.size() > 1 ? std::move(answer[1]) : std::string{};
   }
 
@@ -134,18 +157,22 @@ class TcpStore final : public Store {
   static constexpr auto kPatience = 30s;  ///< for requests that don't wait
 
   [[nodiscard]] Error gone(const acc::Error& how) const {
+    if (how.errnum == EHOSTUNREACH || how.errnum == ENETUNREACH)
+      return {ErrorCode::system, where() + " can't be reached: " + how.what};
     return {ErrorCode::system, where() + " is gone (rank 0's process ended): " + how.what};
   }
 
   [[nodiscard]] std::string where() const { return "the store of rank 0 at " + address_.text(); }
 
-  std::vector<std::string> ask(std::initializer_list<std::string> question, Deadline deadline) {
-    auto line = take(deadline);
-    auto sent = send_all(line.get(), bytes_of(framed(pack(question))), deadline);
+  std::vector<std::string> ask(std::initializer_list<std::string> question, Deadline deadline,
+                               const Look& look = {}) {
+    auto line = take(deadline, look);
+    auto ready = send_all(line.get(), bytes_of(framed(pack(question))), deadline);
     // A server that closed may have sent the reason before.
-    auto answer = sent || sent.error().code != Errc::timed_out
-                      ? read_frame(line.get(), deadline)
-                      : Result<std::vector<std::string>>{sent.error()};
+    if (ready || ready.error().code != Errc::timed_out)
+      ready = await_data(line.get(), deadline, look);
+    auto answer =
+        ready ? read_frame(line.get(), deadline) : Result<std::vector<std::string>>{ready.error()};
     const auto& verb = *question.begin();
     if (!answer && answer.error().code == Errc::timed_out)
       throw Error{ErrorCode::timed_out, verb == "get" ? "key '" + *(question.begin() + 1) +
@@ -164,7 +191,7 @@ class TcpStore final : public Store {
 
   // A waiting request occupies its connection, so each thread takes one for itself. A failed one is
   // not returned to the pool.
-  UniqueFd take(Deadline deadline) {
+  UniqueFd take(Deadline deadline, const Look& look) {
     {
       const std::lock_guard lock{mutex_};
       if (!idle_.empty()) {
@@ -174,8 +201,11 @@ class TcpStore final : public Store {
       }
     }
     if (server_) return server_->connect();
-    auto line = greet(address_, place_, std::min(deadline, Clock::now() + kPatience));
+    auto line = greet(address_, place_, std::min(deadline, Clock::now() + kPatience), look);
     if (line) return *std::move(line);
+    if (line.error().code == Errc::timed_out)
+      throw Error{Clock::now() >= deadline ? ErrorCode::timed_out : ErrorCode::system,
+                  where() + " doesn't answer: " + line.error().what};
     if (line.error().code == Errc::exhausted) throw Error{ErrorCode::system, line.error().what};
     throw gone(line.error());
   }
