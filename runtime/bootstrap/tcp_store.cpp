@@ -1,8 +1,10 @@
 #include "runtime/bootstrap/tcp_store.hpp"
 
+#include "common/kept_fd.hpp"
 #include "common/text.hpp"
 #include "runtime/bootstrap/tcp_store_protocol.hpp"
 #include "runtime/bootstrap/tcp_store_server.hpp"
+#include "runtime/wake_event.hpp"
 
 #include <poll.h>
 
@@ -112,7 +114,7 @@ class TcpStore final : public Store {
   TcpStore(TcpStorePlace place, SocketAddress address, UniqueFd first,
            std::unique_ptr<TcpStoreServer> server)
       : place_{std::move(place)}, address_{address}, server_{std::move(server)} {
-    idle_.push_back(std::move(first));
+    idle_.emplace_back(std::move(first));
   }
 
   [[nodiscard]] std::string kind() const override { return "tcp"; }
@@ -155,6 +157,8 @@ class TcpStore final : public Store {
 
  private:
   static constexpr auto kPatience = 30s;  ///< for requests that don't wait
+  /// How long rank 0's server may take to notice that the program has closed its listener.
+  static constexpr auto kReopenTime = std::chrono::milliseconds{2 * WakeEvent::kLongestWaitMs};
 
   [[nodiscard]] Error gone(const acc::Error& how) const {
     if (how.errnum == EHOSTUNREACH || how.errnum == ENETUNREACH)
@@ -171,6 +175,8 @@ class TcpStore final : public Store {
     // A server that closed may have sent the reason before.
     if (ready || ready.error().code != Errc::timed_out)
       ready = await_data(line.get(), deadline, look);
+    if (!line.is_ours())
+      throw Error{ErrorCode::system, "this program has closed the connection to " + where()};
     auto answer =
         ready ? read_frame(line.get(), deadline) : Result<std::vector<std::string>>{ready.error()};
     const auto& verb = *question.begin();
@@ -191,18 +197,27 @@ class TcpStore final : public Store {
 
   // A waiting request occupies its connection, so each thread takes one for itself. A failed one is
   // not returned to the pool.
-  UniqueFd take(Deadline deadline, const Look& look) {
+  KeptFd take(Deadline deadline, const Look& look) {
+    bool is_closed = false;  // by the program, which has closed the server's as well
     {
       const std::lock_guard lock{mutex_};
-      if (!idle_.empty()) {
+      while (!idle_.empty()) {
         auto line = std::move(idle_.back());
         idle_.pop_back();
-        return line;
+        if (line.is_ours()) return line;
+        is_closed = true;
       }
     }
-    if (server_) return server_->connect();
-    auto line = greet(address_, place_, std::min(deadline, Clock::now() + kPatience), look);
-    if (line) return *std::move(line);
+    if (server_) return KeptFd{server_->connect()};
+    const auto until = std::min(deadline, Clock::now() + kPatience);
+    const auto reopened = std::min(until, Clock::now() + (is_closed ? kReopenTime : 0ms));
+    auto line = greet(address_, place_, until, look);
+    // Nothing signals that rank 0 listens again: a refused connection can only be retried.
+    while (!line && Clock::now() < reopened) {
+      ::poll(nullptr, 0, 10);
+      line = greet(address_, place_, until, look);
+    }
+    if (line) return KeptFd{*std::move(line)};
     if (line.error().code == Errc::timed_out)
       throw Error{Clock::now() >= deadline ? ErrorCode::timed_out : ErrorCode::system,
                   where() + " doesn't answer: " + line.error().what};
@@ -213,7 +228,7 @@ class TcpStore final : public Store {
   TcpStorePlace place_;
   SocketAddress address_;
   std::mutex mutex_;
-  std::vector<UniqueFd> idle_;
+  std::vector<KeptFd> idle_;
   std::unique_ptr<TcpStoreServer> server_;  ///< rank 0's
 };
 
