@@ -34,6 +34,11 @@ class KeptFd {
     if (!is_ours()) forget();
     fd_.reset();
   }
+  /// Gives it away; empty: it isn't ours any more.
+  [[nodiscard]] UniqueFd take() noexcept {
+    if (!is_ours()) forget();
+    return std::move(fd_);
+  }
   /// Doesn't close it: it is known to be the program's.
   void forget() noexcept { (void)fd_.release(); }
 

@@ -20,7 +20,8 @@ void WakeEvent::set() const noexcept {
 
 int WakeEvent::poll(std::span<pollfd> waits, int timeout_ms) noexcept {
   if (!ours_.is_ours()) is_lost_ = true;
-  if (is_lost_ && (timeout_ms < 0 || timeout_ms > kLookEveryMs)) timeout_ms = kLookEveryMs;
+  const int longest = is_lost_ ? kLookEveryMs : kLongestWaitMs;
+  if (timeout_ms < 0 || timeout_ms > longest) timeout_ms = longest;
   waits[0] = {fd(), POLLIN, 0};
   const int found = ::poll(waits.data(), waits.size(), timeout_ms);
   const int why = errno;

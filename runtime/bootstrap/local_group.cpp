@@ -118,7 +118,7 @@ void LocalGroup::connect_to_leader(const std::string& group, Deadline deadline) 
   if (!is_same_user(connection->get()))
     throw Error{ErrorCode::system,
                 "the socket of rank " + describe(ranks_[0]) + " belongs to another user"};
-  connections_.push_back(*std::move(connection));
+  connections_.emplace_back(*std::move(connection));
   write_message(0, pack({group, std::to_string(own_)}), -1, deadline);
 }
 
@@ -128,7 +128,7 @@ void LocalGroup::accept_all(const UniqueFd& listener, const std::string& group, 
   for (std::size_t i = 1; i < ranks_.size(); ++i) watched.emplace_back(ranks_[i]);
   const auto all_connected = [this] {
     return std::all_of(connections_.begin() + 1, connections_.end(),
-                       [](const UniqueFd& fd) { return !!fd; });
+                       [](const KeptFd& fd) { return !!fd; });
   };
   while (!all_connected()) {
     std::vector<pollfd> waits{{listener.get(), POLLIN, 0}};
@@ -168,7 +168,7 @@ void LocalGroup::accept_peers(const UniqueFd& listener, const std::string& group
     if (!message || message->size() != 2 || message->front() != group) continue;
     const auto index = parse_number<std::size_t>(message->at(1));
     if (!index || *index == 0 || *index >= connections_.size() || connections_[*index]) continue;
-    connections_[*index] = *std::move(peer);
+    connections_[*index] = KeptFd{*std::move(peer)};
   }
 }
 
@@ -257,8 +257,23 @@ void LocalGroup::agree(const std::optional<Error>& failure, Deadline deadline,
 
 // ---- notes ----
 
+void LocalGroup::require_open() const {
+  for (std::size_t i = 0; i < connections_.size(); ++i)
+    if (connections_[i]) (void)open_connection(i);
+}
+
+int LocalGroup::open_connection(std::size_t index) const {
+  const auto& connection = connections_[index];
+  if (connection.is_ours()) return connection.get();
+  const auto& self = ranks_[own_];
+  throw Error{ErrorCode::peer_lost,
+              "rank " + describe(self) + ": this program has closed the connection to rank " +
+                  std::to_string(ranks_[index].rank) + " of its host",
+              {self.rank}};
+}
+
 std::string LocalGroup::read_message(std::size_t from, UniqueFd* descriptor, Deadline deadline) {
-  auto message = receive_message(connections_[from].get(), descriptor, deadline);
+  auto message = receive_message(open_connection(from), descriptor, deadline);
   if (!message) throw_lost(from, message.error());
   return *std::move(message);
 }
@@ -270,7 +285,7 @@ void LocalGroup::write_message(std::size_t to, std::string_view message, int des
   std::string bytes(sizeof size, '\0');
   std::memcpy(bytes.data(), &size, sizeof size);
   bytes += message;
-  if (auto sent = send_with(connections_[to].get(), bytes_of(bytes), descriptor, deadline); !sent) {
+  if (auto sent = send_with(open_connection(to), bytes_of(bytes), descriptor, deadline); !sent) {
     if (auto cause = last_message_of(to)) throw *std::move(cause);
     throw_lost(to, sent.error());
   }

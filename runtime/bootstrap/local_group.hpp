@@ -1,5 +1,6 @@
 #pragma once
 
+#include "common/kept_fd.hpp"
 #include "runtime/bootstrap/member.hpp"
 #include "runtime/net/sockets.hpp"
 
@@ -57,6 +58,11 @@ class LocalGroup {
   void agree(const std::optional<Error>& failure, Deadline deadline,
              const OtherHosts& other_hosts = {});
 
+  /// @throws Error peer_lost, of this rank: its program has closed a connection. To be called
+  /// before
+  ///   the ranks meet for share(): the others would only see that a connection ended.
+  void require_open() const;
+
   [[nodiscard]] bool is_leader() const noexcept { return own_ == 0; }
 
  private:
@@ -68,12 +74,13 @@ class LocalGroup {
   [[nodiscard]] std::optional<Error> last_message_of(std::size_t index) noexcept;
   void write_message(std::size_t to, std::string_view message, int descriptor, Deadline deadline);
   void send_to_all(const std::string& message) noexcept;
+  [[nodiscard]] int open_connection(std::size_t index) const;
   [[noreturn]] void throw_lost(std::size_t index, const acc::Error& how) const;
   [[noreturn]] void throw_ended(std::size_t index) const;
 
   std::vector<Member> ranks_;
   std::size_t own_;
-  std::vector<UniqueFd>
+  std::vector<KeptFd>
       connections_;  ///< leader: by index, its own empty; else: the one to the leader
 };
 

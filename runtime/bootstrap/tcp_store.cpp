@@ -1,8 +1,10 @@
 #include "runtime/bootstrap/tcp_store.hpp"
 
+#include "common/kept_fd.hpp"
 #include "common/text.hpp"
 #include "runtime/bootstrap/tcp_store_protocol.hpp"
 #include "runtime/bootstrap/tcp_store_server.hpp"
+#include "runtime/wake_event.hpp"
 
 #include <poll.h>
 
@@ -40,6 +42,18 @@ Result<std::vector<std::string>> read_frame(int fd, Deadline deadline) {
   return *std::move(fields);
 }
 
+/// Until there is something to read at `fd`. `look`, if any, as in Store::get_looking.
+Result<void> await_data(int fd, Deadline deadline, const Store::Look& look) {
+  if (!look) return await(fd, POLLIN, deadline);
+  for (;;) {
+    const auto slice = std::min(deadline, Clock::now() + Store::kLookInterval);
+    auto ready = await(fd, POLLIN, slice);
+    if (ready || ready.error().code != Errc::timed_out) return ready;
+    look();
+    if (slice == deadline) return ready;
+  }
+}
+
 /// Why the server refused this rank; the code tells how to go on.
 acc::Error refusal(const std::vector<std::string>& answer, const SocketAddress& address,
                    const TcpStorePlace& place) {
@@ -58,9 +72,9 @@ acc::Error refusal(const std::vector<std::string>& answer, const SocketAddress& 
 }
 
 /// A new connection to the server at `address`, if it is this job's.
-/// @return bad_usage: the rank is taken; exhausted; else: no store of this job is there.
-Result<UniqueFd> greet(const SocketAddress& address, const TcpStorePlace& place,
-                       Deadline deadline) {
+/// @return bad_usage: the rank is taken; exhausted; timed_out; else: no store of this job is there.
+Result<UniqueFd> greet(const SocketAddress& address, const TcpStorePlace& place, Deadline deadline,
+                       const Store::Look& look = {}) {
   auto fd = connect_to(address, deadline);
   if (!fd) return fd;
   if (address.is_abstract() && !is_same_user(fd->get()))
@@ -76,7 +90,8 @@ Result<UniqueFd> greet(const SocketAddress& address, const TcpStorePlace& place,
     return acc::Error{Errc::malformed, address.text() + " is no store of ours: " + how};
   };
   // Also after a failed send: a server that closed may have sent the reason before.
-  auto got = receive_all(fd->get(), std::as_writable_bytes(std::span{theirs}), deadline);
+  auto got = await_data(fd->get(), deadline, look);
+  if (got) got = receive_all(fd->get(), std::as_writable_bytes(std::span{theirs}), deadline);
   if (!got) {
     const auto& why = (sent ? got : sent).error();
     auto wrong = stranger(why.what);
@@ -85,7 +100,11 @@ Result<UniqueFd> greet(const SocketAddress& address, const TcpStorePlace& place,
   }
   if (theirs != magic()) return stranger("it greets with '" + printable(theirs, 20) + "'");
   const auto answer = read_frame(fd->get(), deadline);
-  if (!answer) return stranger(answer.error().what);
+  if (!answer) {
+    auto wrong = stranger(answer.error().what);
+    if (answer.error().code == Errc::timed_out) wrong.code = Errc::timed_out;
+    return wrong;
+  }
   if (answer->front() != "welcome") return refusal(*answer, address, place);
   return fd;
 }
@@ -95,7 +114,7 @@ class TcpStore final : public Store {
   TcpStore(TcpStorePlace place, SocketAddress address, UniqueFd first,
            std::unique_ptr<TcpStoreServer> server)
       : place_{std::move(place)}, address_{address}, server_{std::move(server)} {
-    idle_.push_back(std::move(first));
+    idle_.emplace_back(std::move(first));
   }
 
   [[nodiscard]] std::string kind() const override { return "tcp"; }
@@ -109,7 +128,13 @@ class TcpStore final : public Store {
   }
 
   [[nodiscard]] std::string get(const std::string& key, Deadline deadline) override {
-    auto answer = ask({"get", key}, deadline);
+    return get_looking(key, deadline, {});
+  }
+
+  // One request: its answer takes a round trip, which may be longer than kLookInterval.
+  [[nodiscard]] std::string get_looking(const std::string& key, Deadline deadline,
+                                        const Look& look) override {
+    auto answer = ask({"get", key}, deadline, look);
     return answer.size() > 1 ? std::move(answer[1]) : std::string{};
   }
 
@@ -132,20 +157,28 @@ class TcpStore final : public Store {
 
  private:
   static constexpr auto kPatience = 30s;  ///< for requests that don't wait
+  /// How long rank 0's server may take to notice that the program has closed its listener.
+  static constexpr auto kReopenTime = std::chrono::milliseconds{2 * WakeEvent::kLongestWaitMs};
 
   [[nodiscard]] Error gone(const acc::Error& how) const {
+    if (how.errnum == EHOSTUNREACH || how.errnum == ENETUNREACH)
+      return {ErrorCode::system, where() + " can't be reached: " + how.what};
     return {ErrorCode::system, where() + " is gone (rank 0's process ended): " + how.what};
   }
 
   [[nodiscard]] std::string where() const { return "the store of rank 0 at " + address_.text(); }
 
-  std::vector<std::string> ask(std::initializer_list<std::string> question, Deadline deadline) {
-    auto line = take(deadline);
-    auto sent = send_all(line.get(), bytes_of(framed(pack(question))), deadline);
+  std::vector<std::string> ask(std::initializer_list<std::string> question, Deadline deadline,
+                               const Look& look = {}) {
+    auto line = take(deadline, look);
+    auto ready = send_all(line.get(), bytes_of(framed(pack(question))), deadline);
     // A server that closed may have sent the reason before.
-    auto answer = sent || sent.error().code != Errc::timed_out
-                      ? read_frame(line.get(), deadline)
-                      : Result<std::vector<std::string>>{sent.error()};
+    if (ready || ready.error().code != Errc::timed_out)
+      ready = await_data(line.get(), deadline, look);
+    if (!line.is_ours())
+      throw Error{ErrorCode::system, "this program has closed the connection to " + where()};
+    auto answer =
+        ready ? read_frame(line.get(), deadline) : Result<std::vector<std::string>>{ready.error()};
     const auto& verb = *question.begin();
     if (!answer && answer.error().code == Errc::timed_out)
       throw Error{ErrorCode::timed_out, verb == "get" ? "key '" + *(question.begin() + 1) +
@@ -164,18 +197,30 @@ class TcpStore final : public Store {
 
   // A waiting request occupies its connection, so each thread takes one for itself. A failed one is
   // not returned to the pool.
-  UniqueFd take(Deadline deadline) {
+  KeptFd take(Deadline deadline, const Look& look) {
+    bool is_closed = false;  // by the program, which has closed the server's as well
     {
       const std::lock_guard lock{mutex_};
-      if (!idle_.empty()) {
+      while (!idle_.empty()) {
         auto line = std::move(idle_.back());
         idle_.pop_back();
-        return line;
+        if (line.is_ours()) return line;
+        is_closed = true;
       }
     }
-    if (server_) return server_->connect();
-    auto line = greet(address_, place_, std::min(deadline, Clock::now() + kPatience));
-    if (line) return *std::move(line);
+    if (server_) return KeptFd{server_->connect()};
+    const auto until = std::min(deadline, Clock::now() + kPatience);
+    const auto reopened = std::min(until, Clock::now() + (is_closed ? kReopenTime : 0ms));
+    auto line = greet(address_, place_, until, look);
+    // Nothing signals that rank 0 listens again: a refused connection can only be retried.
+    while (!line && Clock::now() < reopened) {
+      ::poll(nullptr, 0, 10);
+      line = greet(address_, place_, until, look);
+    }
+    if (line) return KeptFd{*std::move(line)};
+    if (line.error().code == Errc::timed_out)
+      throw Error{Clock::now() >= deadline ? ErrorCode::timed_out : ErrorCode::system,
+                  where() + " doesn't answer: " + line.error().what};
     if (line.error().code == Errc::exhausted) throw Error{ErrorCode::system, line.error().what};
     throw gone(line.error());
   }
@@ -183,7 +228,7 @@ class TcpStore final : public Store {
   TcpStorePlace place_;
   SocketAddress address_;
   std::mutex mutex_;
-  std::vector<UniqueFd> idle_;
+  std::vector<KeptFd> idle_;
   std::unique_ptr<TcpStoreServer> server_;  ///< rank 0's
 };
 

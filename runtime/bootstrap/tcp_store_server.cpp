@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <initializer_list>
+#include <iterator>
 #include <list>
 #include <map>
 #include <mutex>
@@ -69,7 +70,8 @@ StoreClient this_process(int rank) {
 class TcpStoreServer::Loop {
  public:
   Loop(UniqueFd listener, std::string job, StoreClient self, int size)
-      : listener_{std::move(listener)},
+      : address_{local_address(listener.get())},
+        listener_{std::move(listener)},
         job_{std::move(job)},
         most_clients_{static_cast<std::size_t>(size) * 16 + 64} {
     if (!wake_)
@@ -98,7 +100,7 @@ class TcpStoreServer::Loop {
     UniqueFd ours{pair[0]}, theirs{pair[1]};
     {
       const std::lock_guard lock{mutex_};
-      arrived_.push_back(std::move(ours));
+      arrived_.emplace_back(std::move(ours));
     }
     wake_.set();
     return theirs;
@@ -115,7 +117,9 @@ class TcpStoreServer::Loop {
     std::vector<pollfd> waits;
     while (take_own()) {
       const auto due = collect_waits(waits);
-      if (wake_.poll(waits, poll_time(due)) < 0 && errno != EINTR) return;
+      const int ready = wake_.poll(waits, poll_time(due));
+      if (ready < 0 && errno != EINTR) return;
+      if (ready == 0) drop_closed();
       auto wait = waits.begin() + 2;
       for (auto client = clients_.begin(); client != clients_.end(); ++wait) {
         const bool late = client->state != Client::State::welcome && Clock::now() >= client->until;
@@ -134,7 +138,7 @@ class TcpStoreServer::Loop {
     if (stopping_) return false;
     for (auto& fd : arrived_) {
       auto& client = clients_.emplace_back();
-      client.fd = KeptFd{std::move(fd)};
+      client.fd = std::move(fd);
       client.is_own = true;
       client.state = Client::State::welcome;
     }
@@ -146,6 +150,7 @@ class TcpStoreServer::Loop {
     auto due = Clock::time_point::max();
     if (!reserve_) reserve_ = KeptFd{UniqueFd{::open("/dev/null", O_RDONLY | O_CLOEXEC)}};
     if (!reserve_) due = Clock::now() + kExhaustedPause;
+    if (!listener_.is_ours()) listen_anew();
     waits.assign({{}, {reserve_ ? listener_.get() : -1, POLLIN, 0}});
     for (auto& client : clients_) {
       waits.push_back(
@@ -161,13 +166,26 @@ class TcpStoreServer::Loop {
     return clients_.erase(client);
   }
 
+  /// Those whose descriptors the program has closed: sockets of its own that have their numbers may
+  /// stay silent for ever.
+  void drop_closed() {
+    for (auto client = clients_.begin(); client != clients_.end();)
+      client = client->fd.is_ours() ? std::next(client) : drop(client);
+  }
+
   // ---- connections ----
+
+  // The program has closed it. The ranks find the store at the same place again.
+  void listen_anew() {
+    listener_.reset();
+    if (auto listener = listen_at(address_, SOMAXCONN)) listener_ = KeptFd{*std::move(listener)};
+  }
 
   void accept_some() {
     // Others may connect faster than connections are taken: clients are served in between.
     constexpr int kMostAtOnce = 64;
     ++turn_;
-    if (!listener_.is_ours()) return listener_.reset();  // the program has closed it
+    if (!listener_.is_ours()) return;  // the program has closed it
     for (int i = 0; i < kMostAtOnce; ++i) {
       auto fd = accept_from(listener_.get());
       if (!fd && fd.error().code == Errc::not_found) return;
@@ -370,6 +388,7 @@ class TcpStoreServer::Loop {
     return true;
   }
 
+  SocketAddress address_;
   KeptFd listener_, reserve_;
   WakeEvent wake_;
   std::string job_;
@@ -380,7 +399,7 @@ class TcpStoreServer::Loop {
   std::unordered_map<std::string, std::string> values_;
   std::size_t bytes_ = 0;
   std::mutex mutex_;
-  std::vector<UniqueFd> arrived_;
+  std::vector<KeptFd> arrived_;
   bool stopping_ = false;
   std::thread thread_;
 };

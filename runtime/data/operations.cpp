@@ -186,13 +186,16 @@ Reduction parse_reduction(std::string_view word) {
 
 HostTensor gather(ProcessGroup& group, const ConstTensorView& mine) {
   const InUserCall within{UserCall::gather};
+  detail::require_countable(mine.dtype, mine.shape);
   if (group.size() == 1) return copy_of(mine);
   require_same_form(group, mine, "gather");
   Shape shape = mine.shape;
   if (shape.empty()) {
     shape = {group.size()};
-  } else {
-    shape[0] *= group.size();
+  } else if (__builtin_mul_overflow(shape[0], std::int64_t{group.size()}, &shape[0])) {
+    throw Error{ErrorCode::invalid_argument, "gather: the tensors of all ranks, " +
+                                                 to_string(mine.shape) +
+                                                 " each, are of more elements than can be counted"};
   }
   HostTensor all{mine.dtype, std::move(shape)};
   std::optional<HostTensor> copy;
@@ -210,6 +213,7 @@ HostTensor gather(ProcessGroup& group, const ConstTensorView& mine) {
 HostTensor pad_across_processes(ProcessGroup& group, const ConstTensorView& given, int dim,
                                 double fill, bool fill_first) {
   const InUserCall within{UserCall::pad_across_processes};
+  detail::require_countable(given.dtype, given.shape);
   if (on_device(given)) {
     const HostTensor copy = copy_of(given);
     return pad_across_processes(group, copy.view(), dim, fill, fill_first);
@@ -252,6 +256,7 @@ HostTensor pad_across_processes(ProcessGroup& group, const ConstTensorView& give
 
 HostTensor reduce(ProcessGroup& group, const ConstTensorView& mine, Reduction how) {
   const InUserCall within{UserCall::reduce};
+  detail::require_countable(mine.dtype, mine.shape);
   if (group.size() == 1) return copy_of(mine);
   if (how == Reduction::mean && !is_floating(mine.dtype)) {
     throw Error{ErrorCode::invalid_argument,
@@ -297,6 +302,7 @@ std::vector<std::string> broadcast_object_list(ProcessGroup& group,
 }
 
 HostTensor first_of(const ConstTensorView& tensor, std::size_t count) {
+  detail::require_countable(tensor.dtype, tensor.shape);
   ConstTensorView part = tensor;
   if (!part.shape.empty() && static_cast<std::size_t>(part.shape[0]) > count)
     part.shape[0] = static_cast<std::int64_t>(count);

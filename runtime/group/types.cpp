@@ -2,7 +2,9 @@
 
 #include <acc/error.hpp>
 #include <acc/types.hpp>
+#include <algorithm>
 #include <bit>
+#include <cstddef>
 #include <limits>
 
 namespace acc::runtime {
@@ -86,9 +88,27 @@ std::string to_string(const Device& device) {
 }
 
 std::size_t count_of(const Shape& shape) noexcept {
+  if (std::ranges::any_of(shape, [](auto extent) { return extent <= 0; })) return 0;
   std::size_t count = 1;
-  for (const auto extent : shape) count *= extent > 0 ? static_cast<std::size_t>(extent) : 0;
+  for (const auto extent : shape)
+    if (__builtin_mul_overflow(count, static_cast<std::size_t>(extent), &count))
+      return std::numeric_limits<std::size_t>::max();
   return count;
+}
+
+void detail::require_countable(DType type, const Shape& shape) {
+  const auto refuse = [&](const char* why) {
+    throw Error{ErrorCode::invalid_argument, "a tensor of shape " + to_string(shape) + why};
+  };
+  if (std::ranges::any_of(shape, [](auto extent) { return extent < 0; }))
+    refuse(": an extent is negative");
+  constexpr auto kMost = static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max());
+  if (count_of(shape) > kMost / size_of(type)) refuse(" has more bytes than a process can have");
+}
+
+HostTensor::HostTensor(DType type, Shape shape) : dtype_{type}, shape_{std::move(shape)} {
+  detail::require_countable(dtype_, shape_);
+  bytes_.resize(count_of(shape_) * size_of(dtype_));
 }
 
 void detail::refuse_type(DType held, DType asked) {

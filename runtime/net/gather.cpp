@@ -18,8 +18,6 @@ namespace {
 constexpr std::size_t kMostNamed = 16;
 /// For the others to read the error.
 constexpr auto kReadTime = std::chrono::milliseconds{800};
-/// Between two checks of the parties while waiting for the store.
-constexpr auto kCheckInterval = std::chrono::milliseconds{20};
 
 struct Sent {
   int party = 0;
@@ -68,22 +66,6 @@ std::vector<std::string> Gather::all(const std::string& text) {
   return *std::move(texts);
 }
 
-template <class Get>
-std::string Gather::await(const Get& get) const {
-  if (!options_.check_parties) return get(options_.deadline);
-  while (true) {
-    const auto slice =
-        std::min(options_.deadline, std::chrono::steady_clock::now() + kCheckInterval);
-    try {
-      return get(slice);
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::timed_out) throw;
-      options_.check_parties();
-      if (slice == options_.deadline) throw;
-    }
-  }
-}
-
 Gather::Texts Gather::collect(const std::string& own, const Root& root) {
   if (root.check) root.check(options_.party, own);
   Texts texts{{options_.party, own}};
@@ -91,7 +73,7 @@ Gather::Texts Gather::collect(const std::string& own, const Root& root) {
   while (texts.size() < static_cast<std::size_t>(options_.size)) {
     std::string received;
     try {
-      received = await([&](Store::Deadline until) { return mail.next(until); });
+      received = mail.next(options_.deadline, options_.check_parties);
     } catch (const Error& error) {
       if (error.code() == ErrorCode::timed_out) throw options_.late(texts);
       throw;
@@ -112,7 +94,9 @@ Gather::Texts Gather::collect(const std::string& own, const Root& root) {
 std::string Gather::await_answer() {
   std::string answer;
   try {
-    answer = await([&](Store::Deadline until) { return store_.get(answer_key(), until); });
+    answer = options_.check_parties
+                 ? store_.get_looking(answer_key(), options_.deadline, options_.check_parties)
+                 : store_.get(answer_key(), options_.deadline);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::timed_out) throw;
     Texts texts;

@@ -61,9 +61,6 @@ class Gather {
   [[nodiscard]] std::string answer_key() const { return options_.key + "/answer"; }
   [[nodiscard]] Texts collect(const std::string& own, const Root& root);
   [[nodiscard]] std::string await_answer();
-  /// Reads by `get(deadline)`, until its deadline or an error of check_parties.
-  template <class Get>
-  [[nodiscard]] std::string await(const Get& get) const;
 
   Store& store_;
   Options options_;

@@ -19,9 +19,11 @@ class Mailbox {
     store_.set(message_key(place - 1), message);
   }
 
+  /// @param look  as in Store::get_looking; empty: none
   /// @throws Error timed_out
-  [[nodiscard]] std::string next(Store::Deadline deadline) {
-    auto message = store_.get(message_key(read_), deadline);
+  [[nodiscard]] std::string next(Store::Deadline deadline, const Store::Look& look = {}) {
+    auto message = look ? store_.get_looking(message_key(read_), deadline, look)
+                        : store_.get(message_key(read_), deadline);
     ++read_;
     return message;
   }

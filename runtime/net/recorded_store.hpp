@@ -20,6 +20,10 @@ class RecordedStore final : public Store {
   [[nodiscard]] std::string get(const std::string& key, Deadline deadline) override {
     return store_->get(key, deadline);
   }
+  [[nodiscard]] std::string get_looking(const std::string& key, Deadline deadline,
+                                        const Look& look) override {
+    return store_->get_looking(key, deadline, look);
+  }
   [[nodiscard]] std::optional<std::string> peek(const std::string& key) override {
     return store_->peek(key);
   }

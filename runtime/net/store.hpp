@@ -3,6 +3,7 @@
 #include <acc/process_group.hpp>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -19,6 +20,13 @@ class Store {
   virtual void set(const std::string& key, const std::string& value) = 0;
   /// Waits until the key is set.
   [[nodiscard]] virtual std::string get(const std::string& key, Deadline deadline) = 0;
+  /// As `get`, with `look` called every kLookInterval while it waits, and once when the time is up:
+  /// what it throws ends the wait. By default a series of short gets; a store to which a get costs
+  /// round trips asks once.
+  using Look = std::function<void()>;
+  static constexpr std::chrono::milliseconds kLookInterval{20};
+  [[nodiscard]] virtual std::string get_looking(const std::string& key, Deadline deadline,
+                                                const Look& look);
   /// nothing: the key isn't set.
   [[nodiscard]] virtual std::optional<std::string> peek(const std::string& key) = 0;
   /// @return the new value; a counter starts at 0.

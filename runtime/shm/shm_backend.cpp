@@ -15,6 +15,7 @@ class ShmBackend final : public Backend {
  public:
   ShmBackend(UniqueFd segment, ShmOptions options)
       : share_memory_{std::move(options.share_memory)},
+        require_sharing_{std::move(options.require_sharing)},
         peers_{std::move(segment),
                shm::Layout{options.size},
                {.rank = options.rank,
@@ -46,6 +47,7 @@ class ShmBackend final : public Backend {
   SharedBuffer allocate(std::size_t bytes, const Call& call) override {
     shm::ActiveCall active{call};
     peers_.check_healthy(active);
+    require_sharing(active);
     peers_.arrive(active);
     peers_.await_arrivals(active);
     peers_.complete();
@@ -76,7 +78,16 @@ class ShmBackend final : public Backend {
   std::vector<int> waits_for() const override { return peers_.waits_for(); }
 
  private:
+  void require_sharing(const shm::ActiveCall& active) {
+    try {
+      if (require_sharing_) require_sharing_();
+    } catch (const Error& error) {
+      peers_.fail(active, error);
+    }
+  }
+
   std::function<UniqueFd(std::size_t, Clock::time_point)> share_memory_;
+  std::function<void()> require_sharing_;
   shm::Peers peers_;
   shm::Regions regions_;
   shm::Collectives collectives_;

@@ -23,6 +23,8 @@ struct ShmOptions {
   bool check = true;             ///< compare the calls of the ranks
   /// Collective over the local ranks: the same new, zeroed memory for all.
   std::function<UniqueFd(std::size_t bytes, Clock::time_point deadline)> share_memory;
+  /// Throws if this rank can't share memory any more; before the ranks meet for it. Empty: it can.
+  std::function<void()> require_sharing = {};
 };
 
 /// Shared-memory backend for ranks of one node, processes or threads.

@@ -115,6 +115,14 @@ void AbortableWait::lose(ActiveCall& active, int rank, const std::string& how) {
                       {rank}});
 }
 
+void AbortableWait::lose_own(ActiveCall& active, int rank) {
+  const int own = placement_.rank;
+  node_.fail(active, {ErrorCode::peer_lost,
+                      node_.describe(own) + ": this program has closed the connection to rank " +
+                          std::to_string(rank),
+                      {own}});
+}
+
 void AbortableWait::notify(const Notice& notice) noexcept {
   if (detector_) return detector_->notify(notice);
   // A leader that is gone is detected in other ways.

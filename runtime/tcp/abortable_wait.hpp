@@ -26,6 +26,8 @@ class AbortableWait {
   /// The connection to `rank` ended during a call: the group breaks, with the cause from another
   /// rank if one arrives.
   [[noreturn]] void lose(ActiveCall& active, int rank, const std::string& how);
+  /// The program of this rank has closed the connection to `rank`: the group breaks, by this rank.
+  [[noreturn]] void lose_own(ActiveCall& active, int rank);
 
   /// To be called when the group broke in this process.
   void on_break() noexcept;

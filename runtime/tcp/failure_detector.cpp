@@ -164,7 +164,7 @@ class FailureDetector::Loop {
 
   void read_leader(std::size_t host) {
     auto& leader = leaders_[host];
-    if (!leader.fd.is_ours()) return lose(host, "this program has closed the connection");
+    if (!leader.fd.is_ours()) return lose_own(host);
     char chunk[16 * 1024];
     const auto n = ::recv(leader.fd.get(), chunk, sizeof chunk, MSG_DONTWAIT);
     if (n > 0) {
@@ -182,6 +182,15 @@ class FailureDetector::Loop {
     if (leader.left) return;
     const int rank = placement_.hosts[host].ranks.front();
     node_.break_with({ErrorCode::peer_lost, node_.describe(rank) + " is gone: " + how, {rank}});
+  }
+
+  void lose_own(std::size_t host) {
+    leaders_[host].fd.reset();
+    const int own = placement_.rank;
+    node_.break_with({ErrorCode::peer_lost,
+                      node_.describe(own) + ": this program has closed the connection to rank " +
+                          std::to_string(placement_.hosts[host].ranks.front()),
+                      {own}});
   }
 
   bool read_frame(std::size_t host) {

@@ -75,6 +75,12 @@ class HostsBackend final : public Backend {
 
   SharedBuffer allocate(std::size_t bytes, const Call& call) override {
     ActiveCall active{call};
+    node_.check_healthy(active);
+    try {
+      local_group_->require_open();
+    } catch (const Error& error) {
+      node_.fail(active, error);
+    }
     collectives_.meet(active);
     if (bytes == 0) return {};
     const auto each = (bytes + 4095) / 4096 * 4096;

@@ -58,7 +58,8 @@ Result<void> Listener::accept_all() {
       unidentified_.pop_front();  // frees a descriptor
       continue;
     }
-    unidentified_.push_back({*std::move(fd), std::chrono::steady_clock::now() + kHelloTime, 0, {}});
+    unidentified_.push_back(
+        {KeptFd{*std::move(fd)}, std::chrono::steady_clock::now() + kHelloTime, 0, {}});
     read_all();
     if (unidentified_.size() > kMostUnidentified) unidentified_.pop_front();
   }
@@ -76,6 +77,7 @@ void Listener::read_all() {
 }
 
 Listener::Read Listener::read(Unidentified& one) const {
+  if (!one.fd.is_ours()) return Read::refused;  // the program has closed it
   auto* const bytes = reinterpret_cast<std::byte*>(&one.hello);
   const auto n =
       ::recv(one.fd.get(), bytes + one.received, sizeof one.hello - one.received, MSG_DONTWAIT);

@@ -32,7 +32,7 @@ struct Hello {
 
 /// A connection of another rank of the group.
 struct Incoming {
-  UniqueFd fd;
+  KeptFd fd;
   int from = 0;
   Purpose purpose = Purpose::rail;
 };
@@ -59,7 +59,7 @@ class Listener {
 
  private:
   struct Unidentified {
-    UniqueFd fd;
+    KeptFd fd;
     std::chrono::steady_clock::time_point until;
     std::size_t received = 0;  ///< bytes of `hello`
     Hello hello;

@@ -177,7 +177,7 @@ class Connecting {
     auto& connection = (incoming.purpose == Purpose::control ? mesh_.control : mesh_.rail)[host];
     if (connection || host >= placement_.host) return false;
     set_options(incoming.fd.get(), mesh_);
-    connection = std::move(incoming.fd);
+    connection = incoming.fd.take();
     return true;
   }
 

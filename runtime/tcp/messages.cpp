@@ -55,9 +55,9 @@ int Messages::connection_from(ActiveCall& active, int rank) {
     if (!incoming) node_.fail(active, {ErrorCode::system, incoming.error().what});
     if (*incoming) {
       auto& [fd, peer, purpose] = **incoming;
-      if (purpose != Purpose::message) continue;
+      if (purpose != Purpose::message || !fd.is_ours()) continue;
       set_options(fd.get(), mesh_);
-      in_[peer] = KeptFd{std::move(fd)};
+      in_[peer] = std::move(fd);
       continue;
     }
     waits.clear();
@@ -68,8 +68,7 @@ int Messages::connection_from(ActiveCall& active, int rank) {
 }
 
 int Messages::open_fd(ActiveCall& active, const KeptFd& connection) {
-  if (!connection.is_ours())
-    abortable_.lose(active, active.call.peer, "this program has closed the connection");
+  if (!connection.is_ours()) abortable_.lose_own(active, active.call.peer);
   return connection.get();
 }
 

@@ -36,8 +36,7 @@ std::size_t send_some(int fd, const std::byte* at, std::size_t bytes, ActiveCall
 
 void SocketMux::require_open(ActiveCall& active) {
   for (std::size_t h = 0; h < ends_.size(); ++h)
-    if (ends_[h].fd && !ends_[h].fd.is_ours())
-      abortable_.lose(active, rank_at(h), "this program has closed the connection");
+    if (ends_[h].fd && !ends_[h].fd.is_ours()) abortable_.lose_own(active, rank_at(h));
 }
 
 bool SocketMux::move_in(ActiveCall& active, std::size_t host) {

@@ -162,11 +162,11 @@ class GroupBuilder {
     std::optional<Error> failure;
     try {
       auto segment = local_group->share(segment_bytes(facts_.local_size), deadline_);
-      backend = make_shm_backend(
-          std::move(segment),
-          shm_options([local_group](std::size_t bytes, Clock::time_point deadline) {
-            return local_group->share(bytes, deadline);
-          }));
+      auto options = shm_options([local_group](std::size_t bytes, Clock::time_point deadline) {
+        return local_group->share(bytes, deadline);
+      });
+      options.require_sharing = [local_group] { local_group->require_open(); };
+      backend = make_shm_backend(std::move(segment), std::move(options));
     } catch (const Error& error) {
       failure = error;
     }

@@ -118,7 +118,8 @@ struct Device {
 [[nodiscard]] std::string to_string(const Device& device);  ///< "cpu", "cuda:0"
 
 using Shape = std::vector<std::int64_t>;  ///< outermost first; {} is a scalar
-/// Elements of a tensor of this shape; 1 for {}.
+/// Elements of a tensor of this shape; 1 for {}. 0 with a negative extent; the greatest number
+/// where they can't be counted.
 [[nodiscard]] std::size_t count_of(const Shape& shape) noexcept;
 [[nodiscard]] std::string to_string(const Shape& shape);  ///< "[2, 3]"
 
@@ -126,6 +127,8 @@ namespace detail {
 /// @throws Error invalid_argument
 [[noreturn]] void refuse_type(DType held, DType asked);
 [[noreturn]] void refuse_shape(const Shape& shape, std::size_t elements);
+/// A negative extent, or more bytes than a process can have, is refused.
+void require_countable(DType type, const Shape& shape);
 
 /// Of a range's element, const where it can't be written.
 template <class R>
@@ -215,8 +218,8 @@ struct ConstTensorView {
 class HostTensor {
  public:
   HostTensor() = default;
-  HostTensor(DType type, Shape shape)
-      : dtype_{type}, shape_{std::move(shape)}, bytes_(count_of(shape_) * size_of(dtype_)) {}
+  /// @throws Error invalid_argument  a negative extent, or more bytes than a process can have
+  HostTensor(DType type, Shape shape);
   /// @throws Error invalid_argument  a shape of more or fewer elements
   template <Element T>
   static HostTensor of(std::span<const T> values, Shape shape) {

@@ -31,6 +31,18 @@ TEST_CASE("a file that the program opened under the number stays open", "[common
   ::close(number);
 }
 
+TEST_CASE("a kept descriptor gives away its own file only", "[common]") {
+  int pair[2];
+  REQUIRE(::pipe(pair) == 0);
+  acc::KeptFd first{acc::UniqueFd{pair[0]}}, second{acc::UniqueFd{pair[1]}};
+  CHECK(first.take().get() == pair[0]);  // and closes it here
+  CHECK_FALSE(first);
+  const acc::UniqueFd users{::open("/dev/null", O_RDONLY | O_CLOEXEC)};
+  REQUIRE(::dup2(users.get(), pair[1]) == pair[1]);
+  CHECK_FALSE(second.take());
+  CHECK(::close(pair[1]) == 0);
+}
+
 TEST_CASE("a descriptor that the program closed is not closed again", "[common]") {
   int number = -1;
   {

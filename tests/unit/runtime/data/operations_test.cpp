@@ -245,3 +245,36 @@ TEST_CASE("the largest and the smallest of all ranks", "[runtime][data]") {
     CHECK(least.as<float>()[1] == -1.0F);
   });
 }
+
+TEST_CASE("a tensor with a negative extent was gathered as one of no bytes", "[runtime][data]") {
+  float value = 1;
+  constexpr std::int64_t kLarge = std::int64_t{1} << 62;
+  const ConstTensorView negative{&value, DType::f32, {-1}};
+  const ConstTensorView wraps{&value, DType::f32, {kLarge + 1, 4}};
+  const ConstTensorView bytes_wrap{&value, DType::f32, {kLarge}};
+  const int ranks = GENERATE(1, 2);
+  on_ranks(ranks, [&](ProcessGroup& group) {
+    for (const auto* tensor : {&negative, &wraps, &bytes_wrap}) {
+      std::vector<std::string> said;
+      const auto refusal = [&](const auto& call) {
+        try {
+          (void)call();
+          said.emplace_back("taken");
+        } catch (const Error& error) {
+          said.push_back(std::string{to_string(error.code())} + ": " + error.what());
+        }
+      };
+      refusal([&] { return gather(group, *tensor); });
+      refusal([&] { return pad_across_processes(group, *tensor, 0); });
+      refusal([&] { return reduce(group, *tensor, Reduction::sum); });
+      refusal([&] { return broadcast(group, *tensor, 0); });
+      refusal([&] { return first_of(*tensor, 1); });
+      const std::scoped_lock lock{checking};
+      for (const auto& text : said) {
+        CHECK_THAT(text, Catch::StartsWith("invalid_argument: ") &&
+                             Catch::Contains(tensor == &negative ? "[-1]" : "[461168601842738790"));
+      }
+    }
+    group.barrier();  // nothing was exchanged
+  });
+}

@@ -142,3 +142,15 @@ TEST_CASE("types, reductions, devices and shapes have names", "[types]") {
   CHECK(count_of({2, 0, 3}) == 0);
   CHECK(count_of({2, 3}) == 6);
 }
+
+TEST_CASE("the elements of a shape that nobody can have wrapped around", "[runtime][types]") {
+  constexpr std::int64_t kLarge = std::int64_t{1} << 62;
+  constexpr auto kMost = std::numeric_limits<std::size_t>::max();
+  CHECK(count_of({kLarge + 1, 4}) == kMost);
+  CHECK(count_of({kLarge, 4, 4}) == kMost);
+  CHECK(count_of({kLarge, 4, 0}) == 0);
+  CHECK(count_of({kLarge}) == static_cast<std::size_t>(kLarge));
+  CHECK_THROWS_WITH((HostTensor{DType::f32, {2, -1}}),
+                    Catch::Contains("[2, -1]") && Catch::Contains("negative"));
+  CHECK_THROWS_WITH((HostTensor{DType::f32, {kLarge}}), Catch::Contains("can have"));
+}

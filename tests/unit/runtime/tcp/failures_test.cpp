@@ -247,6 +247,39 @@ TEST_CASE("a program that closed the sockets between its hosts got their bytes i
   CHECK(WEXITSTATUS(status) == 0);
 }
 
+TEST_CASE("shared memory blamed a rank when the program had closed the sockets on its host",
+          "[tcp][hosts]") {
+  const std::string layout = GENERATE("aaa", "aabb");
+  CAPTURE(layout);
+  const pid_t pid = ::fork();  // what it closes is not ours
+  if (pid == 0) {
+    ::alarm(60);
+    int wrong = 0;
+    std::vector<int> files;
+    {
+      std::vector<ProcessGroup> groups;
+      files = descriptors_of([&] {
+        groups = hosted_groups(layout);
+        on_ranks(groups, [](ProcessGroup& group) { group.barrier(); });
+      });
+      put_files_in_place_of(files);
+      const auto said =
+          on_ranks(groups, [](ProcessGroup& group) { (void)group.allocate_shared(100); });
+      for (const auto& text : said)
+        if (!text.starts_with("peer_lost: ") ||
+            (layout ==
+                 "aaa" &&  // else the other host's may be first to see the end of a connection
+             text.find("this program has closed the connection") == std::string::npos))
+          wrong |= 1;
+    }
+    ::_exit(harm_to_files(files) | wrong);
+  }
+  int status = -1;
+  ::waitpid(pid, &status, 0);
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+}
+
 TEST_CASE("a rank that left its group is named", "[tcp][hosts]") {
   for (const int who : {0, 1, 2}) {
     CAPTURE(who);
