@@ -102,6 +102,24 @@ TEST_CASE("of a traceback that ends with a large tensor the frames are shown, to
   CHECK_THAT(text, Contains("    | row 99999\n"));
 }
 
+TEST_CASE("the cure for CR LF was missing where env looked for the interpreter",
+          "[agent][report]") {
+  FailureReport failure;
+  failure.worker.status = Exited{127};
+  const auto hint = [&](const std::string& tail) {
+    failure.tail = tail;
+    return UserMessages::start_hint(failure, "./train.py", false);
+  };
+  for (const std::string end : {"\\r'", "\\r\u2019", "\r'"})
+    CHECK_THAT(hint("/usr/bin/env: 'python3" + end +
+                    ": No such file or directory\n/usr/bin/env: "
+                    "use -[v]S to pass options in shebang lines\n"),
+               Contains("end as on Windows (CR LF)"));
+  CHECK(hint("/usr/bin/env: 'python9': No such file or directory\n").empty());
+  failure.worker.status = Exited{1};
+  CHECK(hint("/usr/bin/env: 'python3\\r': No such file or directory\n").empty());
+}
+
 TEST_CASE("with an error file that can't be read the output was lost, too", "[agent][report]") {
   auto report = failed_job();
   report.failures[0].unread_error = "error file: larger than 64 MiB";
