@@ -106,7 +106,9 @@ static constexpr Deviation kDeviations[] = {
     {"--num_processes -2 starts one plain process", "negative counts are refused",
      "nobody means it"},
     {"torchrun takes every unambiguous beginning of a flag, accelerate none",
-     "a beginning of one of torchrun's own flags (--nproc_per 2)",
+     "a beginning of one of torchrun's own flags (--nproc_per 2), but for --local_rank and "
+     "--signal, "
+     "which are others' flags",
      "a line of either works, and what accelerate refuses is refused"},
     {"the deepspeed launcher prints each variable that .deepspeed_env can't hold, with its value",
      "one line with their names", "a value may be a secret"},
