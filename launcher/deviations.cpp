@@ -142,6 +142,10 @@ static constexpr Deviation kDeviations[] = {
     {"accelerate config ends at DeepSpeed, fp8 or zero3_init_flag where their library is missing",
      "the file is written; acc-launch checks where the job runs",
      "the file may be for another machine"},
+    {"accelerate to-fsdp2 keeps a sharding strategy that is a number or in lower case, which FSDP "
+     "2 "
+     "can't read",
+     "it becomes true or false, as by its name", "each worker would raise"},
     {"accelerate config creates an IAM role for SageMaker",
      "acc-config writes its name, and a note says to create it",
      "the launcher holds no AWS credentials"},
