@@ -213,7 +213,8 @@ class Uploads(JobTest):
         self.assert_nothing_left(job)
 
     def test_the_upload_that_a_rank_waited_for_was_ended_when_another_rank_failed(self):
-        self.uploads("", "fails", lambda job, go: write(go, ""), 5)
+        for flags in ("", "--preload json"):
+            self.uploads(flags, "fails", lambda job, go: write(go, ""), 5)
 
     def test_and_when_the_time_after_a_preemption_signal_was_over(self):
         self.uploads("--preempt_signals USR1 --preempt_grace 300ms", "ends",
