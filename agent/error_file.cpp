@@ -7,10 +7,12 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 namespace acc::agent {
 
@@ -41,9 +43,12 @@ std::string without_lone_surrogates(std::string_view json) {
                              std::uint32_t high) { return unit && *unit >= low && *unit <= high; };
   std::string text;
   text.reserve(json.size());
-  std::size_t length = 1;
+  std::size_t length = 0;
   for (std::size_t at = 0; at < json.size(); at += length) {
-    length = json[at] == '\\' ? 2 : 1;
+    length = std::min(json.find('\\', at), json.size()) - at;
+    text += json.substr(at, length);
+    at += length;
+    length = 2;
     const auto unit = escaped_unit(json, at);
     if (is_between(unit, 0xd800, 0xdfff)) {
       const bool is_pair = *unit < 0xdc00 && is_between(escaped_unit(json, at + 6), 0xdc00, 0xdfff);
@@ -58,24 +63,44 @@ std::string without_lone_surrogates(std::string_view json) {
   return text;
 }
 
+// An exception may hold a whole tensor: it is shown, sent and reported without its middle.
+std::string without_middle(std::string text) {
+  if (text.size() <= 3 * kKeptOfError) return text;
+  const auto is_within = [&](std::size_t at) {
+    return (static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80U;
+  };
+  std::size_t begin = kKeptOfError;
+  std::size_t end = text.size() - kKeptOfError;
+  while (is_within(begin)) --begin;
+  while (is_within(end)) ++end;
+  const auto gap = "\n" + std::string{kErrorGap} + std::to_string(end - begin) + " bytes) …\n";
+  return text.replace(begin, end - begin, gap);
+}
+
+WorkerError shortened(WorkerError error) {
+  error.message = without_middle(std::move(error.message));
+  error.traceback = without_middle(std::move(error.traceback));
+  return error;
+}
+
 }  // namespace
 
 Result<WorkerError> parse_error_file(std::string_view text) {
-  if (text.size() > kMaxErrorFile) return Error{Errc::bad_config, "error file: larger than 1 MiB"};
+  if (text.size() > kMaxErrorFile) return Error{Errc::bad_config, "error file: larger than 64 MiB"};
   if (is_json_beyond(text, kDeepestForeign)) return Error{Errc::bad_config, "error file: nested too deeply"};
   const auto whole = without_lone_surrogates(text);
   const Json root = Json::parse(whole, nullptr, false);
   if (!root.is_object()) return Error{Errc::bad_config, "error file: not a JSON object"};
   const auto message = root.find("message");
   if (message == root.end()) return Error{Errc::bad_config, "error file: no key 'message'"};
-  if (message->is_string()) return WorkerError{message->get<std::string>(), {}, whole};
+  if (message->is_string()) return shortened({message->get<std::string>(), {}, whole});
   WorkerError error{text_of(*message, "message"), {}, whole};
   const auto extra = message->is_object() ? message->find("extraInfo") : message->end();
   if (extra != message->end()) error.traceback = text_of(*extra, "py_callstack");
   if (error.message.empty() && error.traceback.empty()) {
     return Error{Errc::bad_config, "error file: neither a message nor a traceback"};
   }
-  return error;
+  return shortened(std::move(error));
 }
 
 std::string with_error_code(const std::string& json, int code) {

@@ -14,8 +14,12 @@ struct WorkerError {
   std::string json{};     ///< the file, half pairs of surrogates replaced; empty: not known
 };
 
-inline constexpr std::size_t kMaxErrorFile = std::size_t{1}
+inline constexpr std::size_t kMaxErrorFile = std::size_t{64}
                                              << 20U;  // bytes; a larger file is refused
+/// Of a longer message or traceback so many bytes at its begin, and as many at its end, are kept.
+inline constexpr std::size_t kKeptOfError = std::size_t{128} << 10U;
+/// Begins the line that stands for the rest.
+inline constexpr std::string_view kErrorGap = "… (";
 
 /// Total: any bytes give an error record or an Error, never an exception.
 Result<WorkerError> parse_error_file(std::string_view text);

@@ -117,6 +117,10 @@ void JobRecorder::add(FailureReport failure) {
   // Memory stays bounded over any number of restarts: the first and the latest are kept, only those
   // with their output.
   constexpr std::size_t kKept = 32;
+  if (failures_.size() > 1) {  // the last one's alone is handed on, and a file may be large
+    auto& first = failures_[failures_.size() - 2];
+    if (first.error) first.error->json = {};
+  }
   if (failures_.size() > 2) {
     auto& older = failures_[failures_.size() - 2];
     older.tail.clear();

@@ -1,5 +1,6 @@
 #include "agent/left_overs.hpp"
 
+#include "agent/process_stat.hpp"
 #include "agent/signal_targets.hpp"
 #include "agent/small_file.hpp"
 #include "common/text.hpp"
@@ -71,6 +72,7 @@ void LeftOvers::begin_pass(Aim aim) {
   next_ = Aim::none;
   position_ = 0;
   newly_asked_.clear();
+  descends_.clear();
   if (aim == Aim::kill) containment_.kill_cgroup();
   members_ = containment_.members();
   took_ = steady_clock::now() - begin;
@@ -111,10 +113,28 @@ void LeftOvers::visit(const Containment::Member& member) {
   }
 }
 
+// By the parents, up to the first that is known; an orphan's are us. The list of a cgroup also has
+// what a living worker started in a session of its own and may still need: its upload, a server.
+bool LeftOvers::descends_from_worker(pid_t pid) {
+  constexpr std::size_t kDeepest = 100;  // a parent may end while this goes up
+  std::vector<pid_t> line;
+  bool descends = false;
+  for (pid_t at = pid; at > 1 && at != ::getpid() && line.size() < kDeepest;
+       at = read_process_stat(at).parent) {
+    const auto known = descends_.find(at);
+    descends = known != descends_.end() ? known->second : hooks_.is_worker(at);
+    if (descends || known != descends_.end()) break;
+    line.push_back(at);
+  }
+  for (const pid_t at : line) descends_[at] = descends;
+  return descends;
+}
+
 void LeftOvers::ask(const Containment::Member& member) {
   const pid_t pid = member.pid;
   // The group of a living worker had its signal with the worker.
   if (hooks_.is_worker(pid) || hooks_.is_worker(::getpgid(pid))) return;
+  if (!member.is_child && descends_from_worker(pid)) return;
   // It works for a program that still lives, which may be saving; later it is an orphan, so ours.
   if (!member.is_child && is_helper(pid)) return;
   if (!asked_.insert(pid).second) return;

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -37,7 +38,8 @@ class LeftOvers {
   /// `io` and `containment` outlive it.
   LeftOvers(boost::asio::io_context& io, Containment& containment, Hooks hooks);
 
-  /// SIGTERM and SIGCONT, once, to each that is neither a worker nor in a living worker's group.
+  /// SIGTERM and SIGCONT, once, to each process that works for no living worker: it is none, isn't
+  /// in the group of one, and doesn't descend from one.
   void terminate();
   /// SIGKILL to all, workers included. To be called again for each orphan that is reparented to us.
   void kill();
@@ -51,6 +53,7 @@ class LeftOvers {
   void go_on();
   void visit(const Containment::Member& member);
   void ask(const Containment::Member& member);
+  bool descends_from_worker(pid_t pid);
   void end_pass();
 
   boost::asio::io_context& io_;
@@ -65,6 +68,7 @@ class LeftOvers {
   std::chrono::nanoseconds took_{0};
   std::vector<LeftOver> newly_asked_;
   std::unordered_set<pid_t> asked_;
+  std::unordered_map<pid_t, bool> descends_;  ///< what this pass knows of living workers
 };
 
 }  // namespace acc::agent

@@ -154,11 +154,27 @@ class Block {
   std::string text_;
 };
 
+/// Its last lines. One without its middle ends with the end of a large text: what called and what
+/// was raised stand at its begin.
+std::vector<std::string> lines_of_traceback(std::string_view text) {
+  const auto gap = text.find('\n' + std::string{kErrorGap});
+  if (gap == std::string_view::npos) return last_lines(text, kTracebackLines);
+  constexpr std::size_t kAtBegin = kTracebackLines / 2;
+  std::size_t end = 0;
+  for (std::size_t i = 0; i < kAtBegin && end < gap; ++i)
+    end = std::min(text.find('\n', end + 1), gap);
+  auto lines = last_lines(text.substr(0, end), kAtBegin);
+  if (end < gap) lines.emplace_back("…");
+  for (auto& line : last_lines(text.substr(gap), kTracebackLines - kAtBegin))
+    lines.push_back(std::move(line));
+  return lines;
+}
+
 void add_evidence(Block& block, const FailureReport& f) {
   if (f.error) {
     if (!f.error->traceback.empty()) {
       block.row("error", "as the worker wrote it:");
-      block.quote(last_lines(f.error->traceback, kTracebackLines));
+      block.quote(lines_of_traceback(f.error->traceback));
     } else {
       block.row("error", last_lines(f.error->message, 1).empty()
                              ? ""

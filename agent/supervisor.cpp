@@ -234,7 +234,8 @@ Actions on(GroupState& group, const Emptied& e) {
 
 Actions on_grace_over(GroupState& group, Instant now) {
   if (group.phase != Phase::stopping) return {};
-  if (group.term_sent || group.alive == 0) return kill(group, group.grace.armed);
+  if (group.alive == 0) return hurry_left_overs(group);
+  if (group.term_sent) return kill(group, group.grace.armed);
   // The time after SIGUSR1 or SIGINT is over; no worker is killed without a SIGTERM before. What
   // was given was the time for a checkpoint, or for a start that swallows SIGINT; or it was all.
   const bool was_all = !stop_of(group).is_preemption && group.grace.armed >= group.stop.grace;

@@ -119,6 +119,14 @@ void await_left_overs(const GroupState& group, Actions& actions, Millis grace) {
   }
 }
 
+// The last worker exited when the grace was almost over: what it left is asked all the same.
+Actions hurry_left_overs(GroupState& group) {
+  const Millis time = std::min(kLeftOverPatience, group.grace.armed / 2);
+  if (group.left_overs_due || time <= Millis{0}) return kill(group, group.grace.armed);
+  group.left_overs_due = true;
+  return {DisarmTimer{Timer::left_over}, TerminateEscaped{}, ArmTimer{Timer::grace, time}};
+}
+
 Actions stop_by_signal(GroupState& group, int signo, Instant now) {
   group.stopped_by_signal = true;
   group.term_sent = signo == SIGTERM;

@@ -26,10 +26,14 @@ Actions abort_start(GroupState& group);
 /// retries is over.
 std::optional<Actions> retry_start(GroupState& group, Instant now);
 
-/// SIGTERM to the workers' groups and to processes that escaped from them; SIGKILL after the grace.
+/// SIGTERM to the workers' groups and to what workers that have ended left; SIGKILL after the
+/// grace.
 void ask_to_end(GroupState& group, Actions& actions, Millis grace, Instant now);
 /// All workers have exited: left-over processes get a moment to exit by themselves, then SIGTERM.
 void await_left_overs(const GroupState& group, Actions& actions, Millis grace);
+/// The grace is over and no worker is left: SIGTERM to what they left, if it had none, then
+/// SIGKILL.
+Actions hurry_left_overs(GroupState& group);
 /// The workers were asked to end; those that don't within the grace are killed.
 void await_end(GroupState& group, Actions& actions, Millis grace, Instant now);
 /// After this time SIGTERM follows `signo`.

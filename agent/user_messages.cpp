@@ -131,6 +131,26 @@ constexpr Advice kAdvice[] = {
      "another program has MASTER_PORT: choose another --main_process_port, or 0 for a free one"},
 };
 
+// What env writes that a script's "#!/usr/bin/env python3\r" started, in any language: GNU's with
+// the \r spelled out, others' as it is.
+std::string line_end_hint(const FailureReport& failure) {
+  constexpr int kNotFound = 127;
+  const auto* status =
+      failure.worker.status ? std::get_if<Exited>(&*failure.worker.status) : nullptr;
+  if (status == nullptr || status->code != kNotFound) return {};
+  constexpr std::string_view kEnds[] = {"\\r'", "\\r\u2019", "\r'", "\r\u2019", "\r:"};
+  const std::string_view words = failure.tail;
+  for (auto at = words.find("env: "); at != std::string_view::npos;
+       at = words.find("env: ", at + 1)) {
+    const auto line = words.substr(at, words.find('\n', at) - at);
+    if (std::ranges::none_of(kEnds, [&](auto end) { return line.find(end) != line.npos; }))
+      continue;
+    return "the lines of the script end as on Windows (CR LF), so that its first line names a "
+           "program that isn't there: sed -i 's/\\r$//' SCRIPT";
+  }
+  return {};
+}
+
 std::string advice_for(std::string_view words) {
   for (const auto& advice : kAdvice)
     if (words.find(advice.piece) != std::string_view::npos) return std::string{advice.hint};
@@ -166,6 +186,7 @@ std::string UserMessages::start_hint(const FailureReport& failure, const std::st
   const auto error = last_line_of(failure);
   auto hint = module_hint(error, program);
   if (hint.empty() && is_plain) hint = rank_hint(error);
+  if (hint.empty()) hint = line_end_hint(failure);
   return hint.empty() ? advice_for(words_of(failure)) : hint;
 }
 

@@ -106,7 +106,9 @@ static constexpr Deviation kDeviations[] = {
     {"--num_processes -2 starts one plain process", "negative counts are refused",
      "nobody means it"},
     {"torchrun takes every unambiguous beginning of a flag, accelerate none",
-     "a beginning of one of torchrun's own flags (--nproc_per 2)",
+     "a beginning of one of torchrun's own flags (--nproc_per 2), but for --local_rank and "
+     "--signal, "
+     "which are others' flags",
      "a line of either works, and what accelerate refuses is refused"},
     {"the deepspeed launcher prints each variable that .deepspeed_env can't hold, with its value",
      "one line with their names", "a value may be a secret"},
@@ -140,6 +142,10 @@ static constexpr Deviation kDeviations[] = {
     {"accelerate config ends at DeepSpeed, fp8 or zero3_init_flag where their library is missing",
      "the file is written; acc-launch checks where the job runs",
      "the file may be for another machine"},
+    {"accelerate to-fsdp2 keeps a sharding strategy that is a number or in lower case, which FSDP "
+     "2 "
+     "can't read",
+     "it becomes true or false, as by its name", "each worker would raise"},
     {"accelerate config creates an IAM role for SageMaker",
      "acc-config writes its name, and a note says to create it",
      "the launcher holds no AWS credentials"},

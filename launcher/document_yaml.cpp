@@ -53,12 +53,14 @@ class YamlReader : public YAML::EventHandler {
     builder.add(found->second);
   }
 
-  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                        YAML::EmitterStyle::value) override {
+    check_collection(mark, tag, "seq");
     open(mark, false, anchor);
   }
-  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                   YAML::EmitterStyle::value) override {
+    check_collection(mark, tag, "map");
     open(mark, true, anchor);
   }
   void OnSequenceEnd() override { close(); }
@@ -76,8 +78,19 @@ class YamlReader : public YAML::EventHandler {
     for (const std::string_view known : {"bool", "int", "float", "null"}) {
       if (tag == std::string{kTagPrefix} + std::string{known}) return resolve_yaml_scalar(text);
     }
-    builder.refuse(line(mark), "unknown tag '" + printable(tag) + "': plain values need none");
+    refuse_tag(mark, tag);
     return {};
+  }
+
+  /// @param own  "seq", "map": the tag that says what it is
+  void check_collection(const YAML::Mark& mark, const std::string& tag, std::string_view own) {
+    const bool is_plain = tag.empty() || tag == "?" || tag == "!";
+    if (!is_plain && tag != std::string{kTagPrefix} + std::string{own}) refuse_tag(mark, tag);
+  }
+
+  void refuse_tag(const YAML::Mark& mark, const std::string& tag) {
+    if (builder.refused()) return;
+    builder.refuse(line(mark), "unknown tag '" + printable(tag) + "': plain values need none");
   }
 
   void scalar(const YAML::Mark& mark, Value value, const std::string& text, YAML::anchor_t anchor) {

@@ -72,6 +72,8 @@ constexpr Habit kHabits[] = {
     {"mpirun_ccl mpirun-ccl",
      "Accelerate's flag; oneCCL reads the number from a variable: CCL_WORKER_COUNT=N acc-launch …",
      true},
+    {"signal", "srun's and sbatch's flag, which stands in front of acc-launch or in the script",
+     true},
     {"mca", "Open MPI's flag; its parameters can be set as variables: OMPI_MCA_name=value", true},
     {"v verbose V", "--version prints the version; --log_level info or debug tells more"},
 };

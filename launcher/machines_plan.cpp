@@ -25,6 +25,10 @@ namespace {
 
 constexpr std::uint16_t kDefaultPort = 29500;
 
+std::string count_of(std::int64_t processes) {
+  return std::to_string(processes) + (processes == 1 ? " process" : " processes");
+}
+
 /// Version 4, as torchrun makes one for a standalone job.
 std::string random_uuid() {
   std::uint16_t part[8] = {};
@@ -130,7 +134,7 @@ class MachinesPlanner {
     const auto processes = spec_.integer("num_processes"_key).value_or(0);
     if (!spec_.is_given("machine_rank"_key) && processes % machines_ != 0 &&
         spec_.can_judge({"machine_rank"_key, "num_processes"_key, "num_machines"_key}))
-      complain(std::to_string(processes) + " processes on " + std::to_string(machines_) +
+      complain(count_of(processes) + " on " + std::to_string(machines_) +
                " machines: that is an uneven share, so give --machine_rank on each machine, or "
                "--nproc_per_node");
   }
@@ -159,7 +163,7 @@ class MachinesPlanner {
     const auto processes = spec_.integer("num_processes"_key).value_or(0);
     if (processes < machines_ && spec_.can_judge({"num_processes"_key, "num_machines"_key})) {
       complain(
-          std::to_string(processes) + " processes on " + std::to_string(machines_) +
+          count_of(processes) + " on " + std::to_string(machines_) +
           " machines: --num_processes counts the whole job, so give at least one for each machine");
     }
   }

@@ -61,7 +61,7 @@ void MergeRules::guess_without_config() {
   if (!spec_.is_set("num_processes"_key))
     guess("num_processes"_key, Value{std::int64_t{facts_.gpus()}});
   const bool torchrun = spec_.is_given("nproc_per_node"_key) || spec_.is_given("nnodes"_key);
-  if (!torchrun && !spec_.flag("multi_gpu"_key) &&
+  if (!torchrun && !spec_.flag("multi_gpu"_key) && !spec_.flag("tpu"_key) &&
       spec_.integer("num_processes"_key).value_or(0) > 1 && facts_.gpus() > 1) {
     spec_.multi_gpu_was_guessed = true;
     spec_.set("multi_gpu"_key, Value{true}, Source::guessed, "more than one GPU found");
@@ -222,8 +222,9 @@ void MergeRules::dropped_counts() {
     return;
   std::vector<std::string> dropped;
   for (const Key key : {"num_processes"_key, "num_machines"_key}) {
-    if (is_flag(key) && spec_.integer(key).value_or(0) > 1)
-      dropped.push_back(spec_[key].origin + " " + spec_.text(key));
+    const bool counts = is_flag(key) || spec_[key].source == Source::config;
+    if (counts && spec_.integer(key).value_or(0) > 1)
+      dropped.push_back(spec_.name_for_complaint(key) + " " + spec_.text(key));
   }
   if (dropped.empty()) return;
   // --cpu leaves the default file out, not one that is named.

@@ -36,6 +36,17 @@ bool counts_as_torchrun(const JobSpec& spec) {
   });
 }
 
+std::optional<bool> reshards_after_forward(std::string_view strategy) {
+  constexpr std::pair<std::string_view, bool> kStrategies[] = {
+      {"FULL_SHARD", true},          {"1", true},  {"SHARD_GRAD_OP", false}, {"2", false},
+      {"NO_SHARD", false},           {"3", false}, {"HYBRID_SHARD", true},   {"4", true},
+      {"HYBRID_SHARD_ZERO2", false}, {"5", false}};
+  const auto name = to_upper(strategy);
+  const auto found =
+      std::ranges::find(kStrategies, name, &std::pair<std::string_view, bool>::first);
+  return found == std::end(kStrategies) ? std::nullopt : std::optional{found->second};
+}
+
 namespace {
 
 std::string visible_devices_variable(std::string_view accelerator) {
@@ -235,8 +246,26 @@ class Builder {
                ": `--fsdp_cpu_ram_efficient_loading` needs `--fsdp_sync_module_states` to be true: "
                "only rank 0 would have the weights");
     }
+    check_reshard();
     variable("ACCELERATE_USE_FSDP", "true");
     group(Group::fsdp);
+  }
+
+  /// With version 2 Accelerate reads a word for true or false, and each worker would raise at a
+  /// strategy of version 1.
+  void check_reshard() {
+    const auto key = "fsdp_reshard_after_forward"_key;
+    if (spec_.text("fsdp_version"_key) != "2" || !spec_.can_judge({key, "fsdp_version"_key}))
+      return;
+    const auto word = spec_.text(key);
+    const auto meant = reshards_after_forward(word);
+    const bool is_strategy = meant || parse_number<std::uint32_t>(word);
+    if (!is_strategy || word == "0" || word == "1") return;
+    complain(spec_.name_for_complaint(key) + ": '" + printable(word) +
+             "' is a sharding strategy of FSDP 1; with fsdp_version 2 write " +
+             (!meant   ? "true or false"
+              : *meant ? "true"
+                       : "false"));
   }
 
   void deepspeed(const std::string& interpreter, const std::string& cwd) {

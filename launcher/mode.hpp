@@ -5,7 +5,9 @@
 #include "launcher/job_spec.hpp"
 
 #include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 
 namespace acc::launcher {
 
@@ -34,6 +36,10 @@ struct ModeEnv {
 /// entry of DeepSpeed's PYTHONPATH.
 ModeEnv mode_environment(const JobSpec& spec, HostFacts& facts, const Environment& environment,
                          const std::string& interpreter, const std::string& cwd);
+
+/// FSDP 2's word for a sharding strategy of FSDP 1, by its name in any case or its number in torch:
+/// whether parameters are freed after the forward pass. nothing: it is none.
+[[nodiscard]] std::optional<bool> reshards_after_forward(std::string_view strategy);
 
 /// .deepspeed_env, by which the deepspeed program hands variables to other machines.
 struct DeepspeedEnv {

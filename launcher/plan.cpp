@@ -321,7 +321,8 @@ Complaints check_runnable(const JobSpec& spec, const agent::JobPlan& plan) {
         "no worker to start: no GPU was found and --num_processes is not given. Give "
         "--num_processes, or --cpu for one process on the CPU");
   }
-  if (!plan.cluster.standalone && !backend_of(backend)) {
+  // Not by the plan: on a machine where the port is in use the job is alone, too.
+  if (!spec.flag("standalone"_key) && !backend_of(backend)) {
     complaints.push_back({Errc::bad_config, spec.name_for_complaint("rdzv_backend"_key) +
                                                 ": there is no rendezvous backend '" +
                                                 printable(backend) +

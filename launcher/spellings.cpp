@@ -24,6 +24,10 @@ constexpr std::string_view kTorchrunAlone[] = {
     "master_port",     "event_log_handler", "numa_binding",       "signals_to_handle",
     "shutdown_timeout"};
 
+/// Flags of other launchers that begin a flag of torchrun with another meaning: --local_rank would
+/// be --local_ranks_filter, which hides the output of the other ranks; --signal is srun's.
+constexpr std::string_view kNoAbbreviations[] = {"local_rank", "signal"};
+
 /// Letters of `longer` in their order, its first one among them: "procs" of "processes".
 bool is_short_for(std::string_view word, std::string_view longer) {
   if (word.empty() || word.size() >= longer.size() || word[0] != longer[0]) return false;
@@ -90,6 +94,9 @@ std::vector<std::string_view> Spellings::beginning_with(std::string_view spelled
 
 const KeyRow* Spellings::find_abbreviated(std::string_view spelled) const {
   if (!spelled.starts_with("--") || spelled.size() < 3) return nullptr;
+  std::string given{spelled.substr(2)};
+  std::ranges::replace(given, '-', '_');
+  if (std::ranges::find(kNoAbbreviations, given) != std::end(kNoAbbreviations)) return nullptr;
   const auto names = beginning_with(spelled);
   if (names.size() != 1) return nullptr;
   std::string name{names.front().substr(2)};

@@ -91,13 +91,14 @@ Start start_of(std::span<const std::string> words) {
 /// "uv run" of `uv run torchrun …`: what runs the launcher, and isn't the job's; empty: it is none.
 std::string wrapper_of(std::span<const std::string> words, const Start& start) {
   constexpr std::string_view kWrappers[] = {
-      "nohup", "time",   "timeout",    "sudo",      "doas",       "nice",    "ionice",
-      "chrt",  "setsid", "exec",       "stdbuf",    "numactl",    "taskset", "uv",
-      "uvx",   "poetry", "pipenv",     "pdm",       "hatch",      "rye",     "pixi",
-      "conda", "mamba",  "micromamba", "apptainer", "singularity"};
-  if (std::ranges::find(kWrappers, start.name) == std::end(kWrappers)) return {};
-  std::vector<std::string> wrapper{start.program};
-  for (std::size_t at = start.first; at < words.size(); ++at) {
+      "nohup",     "time",        "timeout", "sudo",    "doas",    "nice",  "ionice",  "chrt",
+      "setsid",    "exec",        "stdbuf",  "numactl", "taskset", "uv",    "uvx",     "poetry",
+      "pipenv",    "pdm",         "hatch",   "rye",     "pixi",    "conda", "mamba",   "micromamba",
+      "apptainer", "singularity", "docker",  "podman",  "nsys",    "ncu",   "xvfb-run"};
+  const bool is_env = !words.empty() && base_name(words[0]) == "env";  // with options
+  if (!is_env && std::ranges::find(kWrappers, start.name) == std::end(kWrappers)) return {};
+  std::vector<std::string> wrapper{is_env ? words[0] : start.program};
+  for (std::size_t at = is_env ? 1 : start.first; at < words.size(); ++at) {
     if (start_at(words, at).launcher != Launcher::unknown) return join(wrapper, " ");
     wrapper.push_back(words[at]);
   }
@@ -109,6 +110,12 @@ Error no_launcher(std::span<const std::string> words, const Start& start) {
     return {Errc::bad_usage, "convert: " + in_quotes(wrapper, 200) +
                                  ": leave it out here, and write it in front of the acc-launch "
                                  "line that comes out"};
+  constexpr std::string_view kShells[] = {"bash", "sh", "zsh", "dash", "ksh"};
+  if (std::ranges::find(kShells, start.name) != std::end(kShells))
+    return {Errc::bad_usage,
+            "convert: " + start.name +
+                " starts the line that is meant: give that alone, behind the --, as "
+                "acc-config convert -- torchrun --nproc_per_node 4 train.py"};
   constexpr std::string_view kSlurm[] = {"srun", "sbatch", "salloc"};
   if (std::ranges::find(kSlurm, start.name) != std::end(kSlurm))
     return {Errc::bad_usage, "convert: " + start.name +
@@ -161,6 +168,22 @@ void note_local_rank(ForeignLine& line, const Start& start, std::span<const std:
   line.notes.emplace_back(
       "torch.distributed.launch appends --local_rank=N to the arguments of the script, acc-launch "
       "doesn't: read LOCAL_RANK there");
+}
+
+/// "2>&1", "|", ">log": of the line's shell, which was kept from it by quotes.
+bool is_of_shell(const std::string& word) {
+  constexpr std::string_view kWhole[] = {"|", "||", "&", "&&", ";", "|&"};
+  if (std::ranges::find(kWhole, word) != std::end(kWhole)) return true;
+  const auto begin = word.find_first_not_of("0123456789&");
+  return begin != std::string::npos && begin <= 1 && word[begin] == '>';
+}
+
+void note_shell_words(ForeignLine& line) {
+  const auto found = std::ranges::find_if(line.command, is_of_shell);
+  if (found == line.command.end()) return;
+  line.notes.push_back(in_quotes(*found, 60) +
+                       " and what follows are arguments of the script here: the shell's own words "
+                       "stand behind the acc-launch line that comes out, without quotes");
 }
 
 /// What `accelerate config` always writes. A file that counts as torchrun does says nothing of
@@ -236,6 +259,7 @@ Result<ForeignLine> read_foreign_line(std::span<const std::string> words, LineCo
         "--num_gpus and --num_nodes");
   keep_interpreter(line, start, context);
   note_local_rank(line, start, rest);
+  note_shell_words(line);
   if (!start.options.empty())
     line.notes.push_back("left out: " + printable(join(start.options, " ")) +
                          ": for the Python of the launcher; workers don't get it");

@@ -1,6 +1,8 @@
 #include "launcher/configure/fsdp2.hpp"
 
+#include "common/text.hpp"
 #include "launcher/configure/config_map.hpp"
+#include "launcher/mode.hpp"
 
 #include <algorithm>
 #include <string_view>
@@ -19,17 +21,26 @@ std::string_view why_dropped(std::string_view key) {
   return {};
 }
 
-/// Whether parameters are sharded again after the forward pass.
+/// Whether parameters are sharded again after the forward pass. 1 stays: as a strategy and as a
+/// word for true it means the same.
 Value reshard(const Value& value) {
-  constexpr std::pair<std::string_view, bool> kStrategies[] = {{"FULL_SHARD", true},
-                                                               {"SHARD_GRAD_OP", false},
-                                                               {"HYBRID_SHARD", true},
-                                                               {"HYBRID_SHARD_ZERO2", false},
-                                                               {"NO_SHARD", false}};
-  if (value.text() == nullptr) return value;
-  for (const auto& [name, is_resharded] : kStrategies)
-    if (*value.text() == name) return Value{is_resharded};
-  return value;
+  const auto* number = value.integer();
+  if (number != nullptr && *number == 1) return value;
+  if (value.text() == nullptr && number == nullptr) return value;
+  const auto is_resharded = launcher::reshards_after_forward(python_text(value));
+  return is_resharded ? Value{*is_resharded} : value;
+}
+
+/// What FSDP 2 does otherwise; empty: nothing.
+std::string_view note_about(const Value& strategy) {
+  const auto name = to_upper(python_text(strategy));
+  if (name == "NO_SHARD" || name == "3")
+    return "has no counterpart in FSDP 2, which always shards (DDP doesn't: distributed_type: "
+           "MULTI_GPU)";
+  if (name.starts_with("HYBRID_SHARD") || name == "4" || name == "5")
+    return "shards within groups; in FSDP 2 these are a parallelism_config's (dp_replicate_size, "
+           "dp_shard_size)";
+  return {};
 }
 
 bool is_version_2(const Map& section) {
@@ -64,6 +75,9 @@ Fsdp2 to_fsdp2(Map map) {
       continue;
     }
     const bool is_strategy = key == "fsdp_sharding_strategy" || key == "fsdp_reshard_after_forward";
+    const auto note = is_strategy ? note_about(value) : std::string_view{};
+    if (!note.empty())
+      done.notes.push_back(key + ": " + python_text(value) + " " + std::string{note});
     put(converted, is_strategy ? "fsdp_reshard_after_forward" : key,
         is_strategy ? reshard(value) : value);
   }

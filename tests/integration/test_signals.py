@@ -172,6 +172,55 @@ class Helpers(JobTest):
             self.assert_nothing_left(job)
 
 
+# Rank 0 waits at its end for an upload, which has a session of its own and ends when rank 0 has received its signal.
+UPLOADS = """
+import os, signal, subprocess, sys
+events = os.environ["FAKE_EVENTS"]
+def mark(word):
+    with open(events, "a") as file:
+        file.write(f"{word} {os.environ['RANK']} 0 {os.getpid()}\\n")
+if os.environ["RANK"] == "1":
+    mark("up")
+    while not os.path.exists(sys.argv[2]): signal.sigtimedwait([signal.SIGCHLD], 0.05)
+    sys.exit(5 if sys.argv[3] == "fails" else 0)
+service = subprocess.Popen(["sh", "-c", "read line; sleep 0.5; exit 0"], stdin=subprocess.PIPE, start_new_session=True)
+def save(signo, frame):
+    if signo == signal.SIGUSR1: return
+    service.communicate(b"end\\n")
+    mark("uploaded" if service.returncode == 0 else f"upload_got_{-service.returncode}")
+    os._exit(0)
+for signo in (signal.SIGTERM, signal.SIGUSR1): signal.signal(signo, save)
+mark("up")
+while True: signal.pause()
+"""
+
+
+class Uploads(JobTest):
+    """A program in a session of its own, which a rank started and waits for while it saves."""
+
+    def uploads(self, flags, what, do, code):
+        folder = tempfile.mkdtemp(prefix="acc-test-")
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        script = os.path.join(folder, "train.py")
+        write(script, UPLOADS)
+        go = os.path.join(folder, "go")
+        job = self.job("--nproc_per_node 2 " + flags, [go, what], program=[script], env={"PYTHON_EXEC": sys.executable})
+        job.wait_events("up", 2)
+        do(job, go)
+        self.assertEqual(job.wait(15), code)
+        self.assertEqual([event[0] for event in job.events() if event[0].startswith("upload")], ["uploaded"], job.stderr)
+        self.assertNotIn("left-over", job.stderr)
+        self.assert_nothing_left(job)
+
+    def test_the_upload_that_a_rank_waited_for_was_ended_when_another_rank_failed(self):
+        for flags in ("", "--preload json"):
+            self.uploads(flags, "fails", lambda job, go: write(go, ""), 5)
+
+    def test_and_when_the_time_after_a_preemption_signal_was_over(self):
+        self.uploads("--preempt_signals USR1 --preempt_grace 300ms", "ends",
+                     lambda job, go: (write(go, ""), job.process.send_signal(signal.SIGUSR1)), 75)
+
+
 class Terminal(unittest.TestCase):
     """A real pseudo-terminal with a session, as a shell would give."""
 

@@ -12,6 +12,7 @@ import contextlib
 import io
 import json
 import linecache
+import operator
 import os
 import pathlib
 import pickle
@@ -66,6 +67,11 @@ def notebook_launcher(function: Callable[..., object], args: Sequence[Any] = (),
         num_processes = 1
     if num_processes is None:
         raise ValueError("How many processes? Add num_processes=… to your call: one for each GPU, or any number on the CPU.")
+    num_processes, num_nodes, node_rank, max_restarts = (
+        _whole(name, value) for name, value in (("num_processes", num_processes), ("num_nodes", num_nodes), ("node_rank", node_rank),
+                                                ("max_restarts", max_restarts)))
+    if isinstance(args, (str, bytes)) or not hasattr(args, "__iter__"):
+        raise TypeError(f"args is {args!r}, but must be a tuple of the function's arguments, as ({args!r},)")
     if num_processes < 1 or num_nodes < 1:
         raise ValueError("num_processes and num_nodes must be at least 1.")
     if not 0 <= node_rank < num_nodes:
@@ -93,6 +99,14 @@ def notebook_launcher(function: Callable[..., object], args: Sequence[Any] = (),
 
 
 # ---- May it be done from here?
+def _whole(name: str, value: Any) -> int:
+    """Also of other libraries' integers, as numpy's. The original would end in an error of its own where it is none."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {value!r}, a {type(value).__name__}, but must be a whole number") from None
+
+
 def _in_colab() -> bool:
     """Google's Colab has one GPU, or none; the original runs the function in place there."""
     return "google.colab" in sys.modules

@@ -58,6 +58,30 @@ TEST_CASE("the traceback of @record was lost if it named a file that isn't UTF-8
         "{\"message\":{\"errorCode\":3,\"message\":\"\xEF\xBF\xBD\"}}");
 }
 
+TEST_CASE("the traceback of an exception with a large tensor in it was lost", "[agent]") {
+  const std::string large(3'000'000, 'x');
+  const std::string text = R"({"message": {"message": "ValueError: )" + large +
+                           R"( end", "extraInfo": {"py_callstack": "Traceback\n)" + large +
+                           R"(\nValueError"}}})";
+  const auto error = parse_error_file(text);
+  REQUIRE(error.has_value());
+  CHECK(error->json == text);
+  CHECK(error->message.size() < 3 * kKeptOfError);
+  CHECK(error->message.starts_with("ValueError: xxx"));
+  CHECK(error->message.ends_with("xxx end"));
+  CHECK(error->traceback.starts_with("Traceback\nxxx"));
+  CHECK(error->traceback.ends_with("xxx\nValueError"));
+  CHECK(error->traceback.find("x\n… (2737877 bytes) …\nx") != std::string::npos);
+  const auto wide = parse_error_file(R"({"message": ")" + std::string(1, 'a') + [] {
+    std::string accents;
+    for (int i = 0; i < 400'000; ++i) accents += "é";
+    return accents;
+  }() + "\"}");
+  REQUIRE(wide.has_value());
+  CHECK(wide->message.find("é\n… (") != std::string::npos);
+  CHECK(wide->message.find(" bytes) …\né") != std::string::npos);
+}
+
 TEST_CASE("any other bytes are an error, never an exception", "[agent]") {
   for (const std::string& text :
        {std::string{}, std::string{"{"}, std::string{"null"}, std::string{"[]"}, std::string{"{}"},

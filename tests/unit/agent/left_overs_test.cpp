@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <ctime>
 #include <vector>
 
@@ -78,6 +79,43 @@ struct Loop {
     for (bool more = true; more;) measure([&] { more = io.run_one() != 0; });
   }
 };
+
+/// A process in the cgroup, and below it programs with a session of their own: a shell and its
+/// child. None ends by SIGTERM.
+struct Family {
+  pid_t parent = 0;
+  pid_t shell = 0;
+  pid_t last = 0;
+};
+
+Family make_family(const Containment& containment) {
+  int go[2];
+  int told[2];
+  REQUIRE((::pipe(go) == 0 && ::pipe(told) == 0));
+  const pid_t parent = ::fork();
+  if (parent == 0) {
+    ::setpgid(0, 0);
+    ::signal(SIGTERM, SIG_IGN);
+    char byte = 0;
+    if (::read(go[0], &byte, 1) != 1) ::_exit(1);
+    if (::fork() == 0) {
+      ::setsid();
+      ::dup2(told[1], 1);
+      ::execl("/bin/sh", "sh", "-c", "sleep 1000 & echo $$ $!; wait", nullptr);
+    }
+    for (;;) ::pause();
+  }
+  containment.adopt(parent);
+  REQUIRE(::write(go[1], "x", 1) == 1);
+  ::close(told[1]);
+  Family family{parent, 0, 0};
+  std::FILE* const pids = ::fdopen(told[0], "r");
+  REQUIRE(std::fscanf(pids, "%d %d", &family.shell, &family.last) == 2);
+  std::fclose(pids);
+  ::close(go[0]);
+  ::close(go[1]);
+  return family;
+}
 
 // Of processor time: others may run on this machine, too. Instrumented code takes longer.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -148,6 +186,31 @@ TEST_CASE("a left-over is asked once, a worker and its group never", "[agent][le
   loop.run();
   CHECK(loop.asked == 2);
   kill_and_reap(children);
+}
+
+TEST_CASE(
+    "the upload that a rank waits for got SIGTERM when another rank failed, in a control group",
+    "[agent][left_overs]") {
+  Loop loop;
+  if (loop.containment.cgroup_fd() < 0) {
+    WARN("skipped: no control group may be made here");
+    return;
+  }
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  const auto worker = make_family(loop.containment);
+  const auto ended = make_family(loop.containment);
+  loop.workers = {worker.parent};
+  loop.left_overs.terminate();
+  loop.run();
+  CHECK(loop.asked == 3);  // the other family
+  loop.workers.clear();
+  kill_and_reap({worker.parent});
+  loop.left_overs.terminate();
+  loop.run();
+  CHECK(loop.asked == 5);
+  for (const pid_t pid : {worker.shell, worker.last, ended.parent, ended.shell, ended.last})
+    kill_and_reap({pid});  // a shell's child becomes ours when it has ended
+  ::prctl(PR_SET_CHILD_SUBREAPER, 0);
 }
 
 TEST_CASE("what a dead agent left is swept in linear time, and again without harm",

@@ -87,14 +87,47 @@ TEST_CASE("the worker's own traceback is shown instead of its output", "[agent][
   CHECK_THAT(text, !Contains("step 42"));
 }
 
+TEST_CASE("of a traceback that ends with a large tensor the frames are shown, too",
+          "[agent][report]") {
+  auto report = failed_job();
+  std::string traceback = "Traceback (most recent call last):\n  File \"train.py\", line 3\n";
+  for (int i = 0; i < 100'000; ++i) traceback += "row " + std::to_string(i) + "\n";
+  const auto json = nlohmann::json{
+      {"message", {{"message", "ValueError"}, {"extraInfo", {{"py_callstack", traceback}}}}}};
+  report.failures[0].error = parse_error_file(json.dump()).value();
+  const std::string text = to_text(report, false);
+  CHECK_THAT(text, Contains("    |   File \"train.py\", line 3\n    | row 0\n"));
+  CHECK_THAT(text, Contains("    | row 17\n    | …\n"));
+  CHECK_THAT(text, Contains("    | row 99980\n"));
+  CHECK_THAT(text, Contains("    | row 99999\n"));
+}
+
+TEST_CASE("the cure for CR LF was missing where env looked for the interpreter",
+          "[agent][report]") {
+  FailureReport failure;
+  failure.worker.status = Exited{127};
+  const auto hint = [&](const std::string& tail) {
+    failure.tail = tail;
+    return UserMessages::start_hint(failure, "./train.py", false);
+  };
+  for (const std::string end : {"\\r'", "\\r\u2019", "\r'"})
+    CHECK_THAT(hint("/usr/bin/env: 'python3" + end +
+                    ": No such file or directory\n/usr/bin/env: "
+                    "use -[v]S to pass options in shebang lines\n"),
+               Contains("end as on Windows (CR LF)"));
+  CHECK(hint("/usr/bin/env: 'python9': No such file or directory\n").empty());
+  failure.worker.status = Exited{1};
+  CHECK(hint("/usr/bin/env: 'python3\\r': No such file or directory\n").empty());
+}
+
 TEST_CASE("with an error file that can't be read the output was lost, too", "[agent][report]") {
   auto report = failed_job();
-  report.failures[0].unread_error = "error file: larger than 1 MiB";
+  report.failures[0].unread_error = "error file: larger than 64 MiB";
   const std::string text = to_text(report, false);
-  CHECK_THAT(text, Contains("  error     can't be read (error file: larger than 1 MiB)\n"));
+  CHECK_THAT(text, Contains("  error     can't be read (error file: larger than 64 MiB)\n"));
   CHECK_THAT(text, Contains("step 42"));
   const auto json = nlohmann::json::parse(to_json(report));
-  CHECK(json["failures"][0]["error"]["message"] == "(not known: error file: larger than 1 MiB)");
+  CHECK(json["failures"][0]["error"]["message"] == "(not known: error file: larger than 64 MiB)");
   CHECK_FALSE(json["failures"][0]["last_lines"].empty());
 }
 

@@ -492,6 +492,22 @@ SCENARIO("what a worker leaves behind gets a moment to exit by itself", "[agent]
   }
 }
 
+SCENARIO("what a worker started is asked before it is killed, also if the worker took all the time",
+         "[agent][supervisor]") {
+  Story story{1};
+  story.group.stop.grace = seconds{15};
+  story.running();
+  step(story.group, SignalArrived{SIGTERM, story.now});
+  story.exits(0, Exited{0});
+  const auto actions = step(story.group, TimerFired{Timer::grace, story.now});
+  CHECK(find<KillAll>(actions) == nullptr);
+  CHECK(find<TerminateEscaped>(actions) != nullptr);
+  REQUIRE(find<ArmTimer>(actions) != nullptr);
+  CHECK(find<ArmTimer>(actions)->timer == Timer::grace);
+  CHECK(find<ArmTimer>(actions)->after == Millis{150});
+  CHECK(find<KillAll>(step(story.group, TimerFired{Timer::grace, story.now})) != nullptr);
+}
+
 SCENARIO("the window after a pre-emption signal ends", "[agent][supervisor]") {
   GIVEN("a worker that noted SIGUSR1 and goes on") {
     Story story{1};

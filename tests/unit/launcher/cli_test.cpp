@@ -70,6 +70,17 @@ TEST_CASE("torchrun's own flags may be abbreviated as for torchrun", "[launcher]
   CHECK(complaint({"--nproc_per"}).find("--nproc_per: expected one argument") != std::string::npos);
 }
 
+TEST_CASE("the flag --local_rank 0, as scripts got it, hid the output of all other ranks",
+          "[launcher][cli]") {
+  for (const auto* flag : {"--local_rank", "--local-rank"}) {
+    CHECK(complaint({flag, "0", "s.py"}).find("each worker finds its own in LOCAL_RANK") !=
+          std::string::npos);
+    CHECK(complaint({flag + std::string{"=0"}, "s.py"}).find("in LOCAL_RANK") != std::string::npos);
+  }
+  CHECK(value({"--local_ranks", "0", "s.py"}, "local_ranks_filter"_key) == "0");
+  CHECK(complaint({"--signal=USR1@60", "s.py"}).find("srun's") != std::string::npos);
+}
+
 TEST_CASE("habits from other launchers are answered with the word to use here", "[launcher][cli]") {
   CHECK(complaint({"--use_env", "s.py"}).find("LOCAL_RANK is always in the environment") !=
         std::string::npos);

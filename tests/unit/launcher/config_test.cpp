@@ -132,6 +132,12 @@ TEST_CASE("broken files are refused with a line", "[launcher][config]") {
   CHECK(complaints_of("- a\n- b\n").find("a list") != std::string::npos);
   CHECK(complaints_of("a: 1\n---\nb: 2\n").find("second document") != std::string::npos);
   CHECK(complaints_of("a: !python/object:os.system x\n").find("unknown tag") != std::string::npos);
+  for (const auto* what :
+       {"!!python/object/apply:os.system [id]", "!!python/tuple [1]", "!own {b: 1}"})
+    CHECK(complaints_of(std::string{"a: "} + what + "\n").find("unknown tag '") !=
+          std::string::npos);
+  for (const auto* what : {"!!seq [1]", "!!map {b: 1}", "! [1]"})
+    CHECK(parse_config(std::string{"a: "} + what + "\n", "c").has_value());
   CHECK(complaints_of("a: &x [*x]\n").find("cfg.yaml:1") == 0);
 }
 

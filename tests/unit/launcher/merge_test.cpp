@@ -172,11 +172,20 @@ TEST_CASE("a number beside a file with distributed_type NO was dropped without a
               "distributed_type: NO, one process without RANK; add --multi_gpu or "
               "--nproc_per_node N"});
   CHECK(notes({"--num_processes=1"}, no).empty());
-  CHECK(notes({}, "distributed_type: 'NO'\nnum_processes: 3\n").empty());  // the file's own
+  CHECK(
+      notes({}, "distributed_type: 'NO'\nnum_processes: 3\n") ==
+      Notes{"cfg.yaml:2: num_processes 3 has no effect: cfg.yaml:1 says distributed_type: NO, one "
+            "process without RANK; add --multi_gpu, --cpu or --nproc_per_node N"});
   CHECK(notes({"--num_processes=3"}, "distributed_type: MULTI_CPU\n").empty());
   CHECK(notes({"--num_processes=3"}, "").empty());
   for (const auto* flag : {"--multi_gpu", "--use_fsdp", "--nproc_per_node=3"})
     CHECK(notes({flag, "--num_machines=2"}, no).empty());
+}
+
+TEST_CASE("the flag --tpu on a machine with several GPUs was a job on the GPUs", "[launcher][merge]") {
+  Trial c{{"--tpu", "s.py"}};
+  c.facts.devices = 2;
+  CHECK(c.complaints().find("TPUs are not supported") != std::string::npos);
 }
 
 TEST_CASE("no workers asked for silently became one plain process", "[launcher][merge]") {

@@ -143,6 +143,23 @@ TEST_CASE("a value that FSDP won't understand is refused at once", "[launcher][m
   CHECK(unused.complaints().empty());
 }
 
+TEST_CASE("with FSDP 2 a strategy of FSDP 1 was found by each worker", "[launcher][mode]") {
+  const auto complaints = [](const std::string& version, const std::string& value) {
+    return Trial{{"s.py"},
+                 "distributed_type: FSDP\nnum_processes: 2\nfsdp_config:\n  fsdp_version: " +
+                     version + "\n  fsdp_reshard_after_forward: " + value + "\n"}
+        .complaints();
+  };
+  CHECK(complaints("2", "FULL_SHARD") ==
+        "cfg.yaml:5: fsdp_reshard_after_forward: 'FULL_SHARD' is a sharding strategy of FSDP 1; "
+        "with fsdp_version 2 write true\n");
+  CHECK(complaints("2", "2").find("'2' is a sharding strategy of FSDP 1; with fsdp_version 2 write "
+                                  "false") != std::string::npos);
+  for (const auto* fine : {"true", "false", "1", "0", "'yes'"})
+    CHECK(complaints("2", fine).empty());
+  for (const auto* fine : {"true", "FULL_SHARD", "2"}) CHECK(complaints("1", fine).empty());
+}
+
 TEST_CASE("values of DeepSpeed's section are judged with DeepSpeed", "[launcher][mode]") {
   Trial c{{"--use_deepspeed", "--num_processes=2", "--zero_stage=7", "--offload_param_device=gpu",
            "s.py"}};

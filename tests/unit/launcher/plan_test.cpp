@@ -230,6 +230,7 @@ TEST_CASE("a torchrun line has ranks even for one worker, and -u", "[launcher][p
 TEST_CASE("what this version can't run is planned, but not started", "[launcher][plan]") {
   const auto refusal = [](Words words) {
     Trial c{std::move(words)};
+    c.facts.taken = {29500};  // by a job that was started before: this one stands alone, too
     auto merged = c.merged();
     const auto planned = make_plan(
         merged.spec, c.facts,
@@ -241,6 +242,7 @@ TEST_CASE("what this version can't run is planned, but not started", "[launcher]
   CHECK(refusal({"--num_processes=2", "s.py"}).empty());
   CHECK(refusal({"--num_processes=2", "--rdzv_backend=pigeon", "s.py"})
             .find("no rendezvous backend 'pigeon'") != std::string::npos);
+  CHECK(refusal({"--standalone", "--nproc_per_node=2", "--rdzv_backend=pigeon", "s.py"}).empty());
   CHECK(refusal({"--multi_gpu", "s.py"}).find("no worker to start") != std::string::npos);
 }
 

@@ -272,7 +272,7 @@ TEST_CASE("one process for all tasks of a scheduler is too few, not without an a
           "[launcher][scheduler]") {
   Trial c{{"--num_processes=1", "s.py"}, "", kSlurm};
   CHECK(c.complaints() ==
-        "1 processes on 2 machines: --num_processes counts the whole job, so "
+        "1 process on 2 machines: --num_processes counts the whole job, so "
         "give at least one for each machine\n");
 }
 

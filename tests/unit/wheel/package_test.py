@@ -84,6 +84,14 @@ class Arguments(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, message):
                 self.launch(print, **how)
 
+    def test_what_is_of_another_type_ended_in_an_error_of_python_that_named_no_argument(self):
+        for message, how in (("num_processes is '2', a str, but must be a whole number", {"num_processes": "2"}),
+                             ("num_processes is 2.0, a float", {"num_processes": 2.0}), ("num_nodes is None", {"num_processes": 2, "num_nodes": None}),
+                             (r"args is 5, but must be a tuple of the function's arguments, as \(5,\)", {"num_processes": 1, "args": 5}),
+                             (r"as \('data',\)", {"num_processes": 1, "args": "data"})):
+            with self.assertRaisesRegex(TypeError, message):
+                self.launch(print, **how)
+
     def test_a_notebook_that_has_used_cuda_is_refused(self):
         cuda = types.SimpleNamespace(is_initialized=lambda: True)
         with mock.patch.dict(sys.modules, {"torch": types.SimpleNamespace(cuda=cuda)}), self.assertRaisesRegex(RuntimeError, "CUDA was initialized"):

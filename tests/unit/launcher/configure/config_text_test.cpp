@@ -106,6 +106,26 @@ TEST_CASE("FSDP 1 becomes FSDP 2, with a note for each key that is dropped", "[c
   CHECK(python_text(Value{to_fsdp2(already).map}) == python_text(Value{already}));
 }
 
+TEST_CASE("a strategy as a number or in lower case became an FSDP 2 file that no worker could read",
+          "[configure]") {
+  const auto reshard = [](Value strategy) {
+    const auto done =
+        to_fsdp2({{"fsdp_config", Value{Map{{"fsdp_sharding_strategy", std::move(strategy)}}}}});
+    return python_text(
+               *value_of(*value_of(done.map, "fsdp_config")->map(), "fsdp_reshard_after_forward")) +
+           (done.notes.empty() ? "" : " and a note");
+  };
+  CHECK(reshard(Value{std::int64_t{1}}) == "1");  // a word for true, too
+  CHECK(reshard(Value{std::int64_t{2}}) == "False");
+  CHECK(reshard(Value{"2"}) == "False");
+  CHECK(reshard(Value{std::int64_t{3}}) == "False and a note");
+  CHECK(reshard(Value{std::int64_t{4}}) == "True and a note");
+  CHECK(reshard(Value{std::int64_t{5}}) == "False and a note");
+  CHECK(reshard(Value{"full_shard"}) == "True");
+  CHECK(reshard(Value{"no_shard"}) == "False and a note");
+  CHECK(reshard(Value{"own"}) == "own");
+}
+
 TEST_CASE("what changes in a file is shown line by line", "[configure]") {
   CHECK(line_changes("a\nb\nc\n", "a\nc\nd\n") == "- b\n+ d\n");
   CHECK(line_changes("a\n", "a\n").empty());

@@ -385,6 +385,16 @@ TEST_CASE("accelerate launch --cpu: its one process has one thread, not all core
   CHECK(read("accelerate launch --cpu t.py", 1).flags.empty());
 }
 
+TEST_CASE("words of the shell in quotes became arguments of the script without a word",
+          "[launcher][configure]") {
+  const auto note = "'2>&1' and what follows are arguments of the script here";
+  CHECK(has_note(read("torchrun --nproc_per_node 2 t.py --lr 1 2>&1 | tee log"), note));
+  CHECK(has_note(read("torchrun --nproc_per_node 2 t.py && ls"), "'&&' and what follows"));
+  CHECK(has_note(read("torchrun --nproc_per_node 2 t.py >log"), "'>log' and what follows"));
+  CHECK_FALSE(
+      has_note(read("torchrun --nproc_per_node 2 t.py --when a>b x|y -> 12"), "what follows"));
+}
+
 TEST_CASE("a line with nohup or uv run in front of the launcher was no known line",
           "[launcher][configure]") {
   const auto is_told = [](const std::string& wrapper, const std::string& line) {
@@ -395,6 +405,12 @@ TEST_CASE("a line with nohup or uv run in front of the launcher was no known lin
   is_told("uv run", "accelerate launch t.py");
   is_told("conda run -n env", "python -m torch.distributed.run t.py");
   is_told("timeout 3h", "mpirun -np 2 a.out");
+  is_told("docker run --gpus all image:1", "torchrun --nproc_per_node 2 t.py");
+  is_told("nsys profile -o out", "torchrun --nproc_per_node 2 t.py");
+  is_told("xvfb-run -a", "torchrun --nproc_per_node 2 t.py");
+  is_told("env -u X", "torchrun --nproc_per_node 2 t.py");
+  CHECK_THAT(refusal("bash -lc cd x && torchrun --nproc_per_node 2 t.py"),
+             Catch::Contains("bash starts the line that is meant: give that alone"));
   CHECK_THAT(refusal("nohup python train.py"), Catch::Contains("expected a command line of"));
 }
 
