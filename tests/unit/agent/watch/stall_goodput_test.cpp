@@ -161,6 +161,16 @@ TEST_CASE("goodput: waiting, restarts and work after the last checkpoint are los
   CHECK(figures.goodput() == Approx(0.75));
 }
 
+TEST_CASE("a checkpoint between a failure and its report loses no work", "[agent][goodput]") {
+  Goodput goodput{kBegin};
+  goodput.round_started(kBegin);
+  goodput.checkpoint(kBegin + 50s);
+  goodput.round_ended(true, kBegin + 49s);
+  goodput.round_started(kBegin + 60s);
+  CHECK(goodput.at(kBegin + 60s).lost_work == 0s);
+  CHECK(goodput.at(kBegin + 60s).restarting == 11s);
+}
+
 TEST_CASE("without a reported checkpoint lost work isn't known", "[agent][goodput]") {
   Goodput goodput{kBegin};
   goodput.round_started(kBegin);
