@@ -278,13 +278,18 @@ std::string utc_text(std::chrono::system_clock::time_point when) {
   return text;
 }
 
-// No character is cut by `width`, which counts bytes.
+// What a long line says may stand at its end. No character is cut by `width`, which counts bytes.
 static std::string safe_line(std::string_view line, std::size_t width) {
   auto safe = safe_text(line);
   if (safe.size() <= width) return safe;
-  std::size_t end = width;
-  while (end > 0 && (static_cast<unsigned char>(safe[end]) & 0xC0U) == 0x80U) --end;
-  return safe.substr(0, end) + "…";
+  const auto is_within = [&](std::size_t at) {
+    return at < safe.size() && (static_cast<unsigned char>(safe[at]) & 0xC0U) == 0x80U;
+  };
+  std::size_t head = width / 2;
+  std::size_t tail = safe.size() - (width - head);
+  while (head > 0 && is_within(head)) --head;
+  while (is_within(tail)) ++tail;
+  return safe.substr(0, head) + "…" + safe.substr(tail);
 }
 
 std::vector<std::string> last_lines(std::string_view tail, std::size_t count, std::size_t width) {

@@ -175,7 +175,12 @@ TEST_CASE("last lines show a progress bar's last state, and control characters a
   CHECK(last_lines("dos\r\nline\r\n", 5) == std::vector<std::string>{"dos", "line"});
   CHECK(last_lines("", 5).empty());
   CHECK(last_lines("\n\n\n", 5).empty());
-  CHECK(last_lines(std::string(1000, 'x'), 1, 10).front() == "xxxxxxxxxx…");
+  CHECK(last_lines(std::string(1000, 'x'), 1, 10).front() == "xxxxx…xxxxx");
+  const std::string message = "of a long line the end wasn't quoted";
+  const auto line = last_lines(std::string(60'000, '0') + message + "\n", 1).front();
+  CHECK(line.starts_with("0000"));
+  CHECK(line.ends_with("0" + message));
+  CHECK(last_lines(line, 1).front() == line);  // also on another node
 }
 
 TEST_CASE("a worker that puts ESC between the halves of CSI doesn't clear the reader's terminal",
@@ -189,7 +194,8 @@ TEST_CASE("a worker that puts ESC between the halves of CSI doesn't clear the re
         "\xEF\xBF\xBD\\x1b\xEF\xBF\xBD"
         "31m \xEF\xBF\xBD"
         "2J");
-  CHECK(last_lines("ab\xc3\xa9", 1, 3).front() == "ab…");
+  CHECK(last_lines("ab\xc3\xa9", 1, 2).front() == "a…");
+  CHECK(last_lines("ab\xc3\xa9", 1, 3).front() == "a…\xc3\xa9");
 }
 
 TEST_CASE("the JSON report is whole and valid for any bytes", "[agent][report]") {
