@@ -145,6 +145,7 @@ JobReport JobRecorder::report(const JobEnd& job) const {
   JobReport report;
   report.job_id = job.job_id;
   report.host = host_name();
+  report.node_name = plan_.cluster.node_name;
   report.pid = job.guardian;
   report.command = plan_.command;
   report.world_size = job.world_size.value();

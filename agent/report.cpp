@@ -1,5 +1,6 @@
 #include "agent/report.hpp"
 
+#include "common/host_name.hpp"
 #include "common/plain_text.hpp"
 #include "common/text.hpp"
 
@@ -31,7 +32,7 @@ std::string rank_words(const WorkerRecord& w) {
 
 // Two nodes of a test may be one host.
 const std::string& place_of(const JobReport& r, const FailureElsewhere& f) {
-  return f.host.empty() || f.host == r.host ? f.node : f.host;
+  return f.host == r.host ? f.node : name_of_place(f.node, f.host);
 }
 
 std::string short_name(const JobReport& r, const FailureElsewhere& f) {
@@ -203,8 +204,8 @@ void add_finished_elsewhere(Block& block, const JobReport& r) {
 }
 
 void add_failure(Block& block, const JobReport& r, const FailureReport& f) {
-  block.row("who",
-            rank_words(f.worker) + " on " + r.host + ", pid " + std::to_string(f.worker.pid));
+  block.row("who", rank_words(f.worker) + " on " + (r.node_name.empty() ? r.host : r.node_name) +
+                       ", pid " + std::to_string(f.worker.pid));
   block.row("when", when_words(f));
   if (!f.stacks_path.empty()) block.row("stacks", f.stacks_path);
   if (!f.no_restart.empty()) block.row("it said", "a restart won't help: " + f.no_restart);

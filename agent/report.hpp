@@ -49,6 +49,7 @@ struct JobReport {
   std::string host;
   pid_t pid = 0;  ///< of the guardian
   std::vector<std::string> command;
+  std::string node_name;  ///< --node_name; empty: not given
   std::uint32_t world_size = 1;
   Outcome outcome = Outcome::succeeded;
   int exit_code = 0;

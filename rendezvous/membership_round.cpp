@@ -1,4 +1,5 @@
 #include "common/exit_status.hpp"
+#include "common/host_name.hpp"
 #include "common/round_end.hpp"
 #include "rendezvous/membership.hpp"
 #include "rendezvous/planted.hpp"
@@ -22,7 +23,7 @@ constexpr Millis kStopMargin{25'000};
 std::string on_node(const Failure& failure) {
   if (failure.kind == Failure::Kind::node_lost) return failure.node + " " + failure.cause;
   return "rank " + std::to_string(failure.rank.value()) + " on " +
-         (failure.host.empty() ? failure.node : failure.host) + " " + failure.cause;
+         name_of_place(failure.node, failure.host) + " " + failure.cause;
 }
 
 }  // namespace

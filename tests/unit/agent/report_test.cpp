@@ -243,7 +243,7 @@ JobReport failed_elsewhere() {
   report.workers = {worker(0, Signaled{SIGTERM}, Millis{12'300}, true),
                     worker(1, Signaled{SIGTERM}, Millis{12'300}, true)};
   FailureElsewhere there;
-  there.node = "b";
+  there.node = "node-b@4026531840";
   there.host = "node-b";
   auto& failure = there.failure;
   failure.worker.rank = Rank{5};
@@ -276,8 +276,19 @@ TEST_CASE("a failure on another node is told as one here", "[agent][report]") {
   CHECK_THAT(text, Contains("others    we stopped rank 0, 1 (here)\n"));
   report.elsewhere->failure.error = WorkerError{"ValueError: x", "Traceback:\n  line 7"};
   CHECK_THAT(to_text(report, false), Contains("error     as the worker wrote it:\n    | Trace"));
+  report.elsewhere->node = "node-a-1";
   report.elsewhere->host = "node-a";  // two nodes on one host
-  CHECK_THAT(to_text(report, false), Contains("rank 5 on b was killed"));
+  CHECK_THAT(to_text(report, false), Contains("rank 5 on node-a-1 was killed"));
+}
+
+TEST_CASE("a node with a name of its own was named by its host in some lines", "[agent][report]") {
+  auto report = failed_elsewhere();
+  report.elsewhere->node = "h2";
+  CHECK_THAT(to_text(report, false), Contains("job failed: rank 5 on h2 was killed by SIGSEGV"));
+  CHECK_THAT(to_text(report, false), Contains("who       rank 5 (local rank 1) on h2, pid 4711\n"));
+  auto own = failed_job();
+  own.node_name = "h1";
+  CHECK_THAT(to_text(own, false), Contains(" on h1, pid "));
 }
 
 TEST_CASE("a failure on another node after which nothing restarts was one line",
