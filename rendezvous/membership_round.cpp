@@ -133,13 +133,8 @@ void Membership::on(NodeIndex index, const Stopped& stopped, Instant now, Member
   }
   place.state = NodeState::stopped;
   if (phase_ == MembershipPhase::running) {
-    // An order to stop of the coordinator before this one isn't known here.
-    const char* why =
-        recovering_until_
-            ? "stopped its workers when the coordinator was lost, or by its order"
-            : "stopped its workers: it had no contact with the coordinator for a lease";
     failures_.set_node_lost(place.ranks.first, places_.describe(*rank), nodes_[index].join.host,
-                            why);
+                            why_stopped(recovering_until_.has_value()));
     failures_.now_at = now;
     stop_round(Stop::Why::restart, on_node(*failures_.now), now, out);
   }
