@@ -291,7 +291,7 @@ void AgentLoop::handle(const Event& event) {
     const bool is_for_another = group_.orders.stop && !group_.orders.stop->for_good;
     watch_.round_ended(
         group_.first_failure || group_.restart_asked || group_.lease_over || is_for_another,
-        clock_now());
+        lost_since(group_, clock_now()));
     if (link_) link_->round_ended(workers_.records());
     if (preloader_) preloader_->pause_ahead();
   }

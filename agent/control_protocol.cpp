@@ -111,6 +111,9 @@ Json to_json(const WorkerView& worker) {
   }
   if (worker.progress) {
     json["step"] = worker.progress->step;
+  }
+  // One that has exited is neither slow nor silent.
+  if (worker.progress && lives) {
     json["seconds_since_heartbeat"] = worker.progress->seconds_since_heartbeat;
     if (worker.progress->steps_per_second)
       json["steps_per_second"] = *worker.progress->steps_per_second;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "common/ids.hpp"
 #include "common/restart_policy.hpp"
 
 #include <cstdint>
@@ -9,12 +10,17 @@ namespace acc::agent {
 
 /// Counts the failed attempts of a job, each once, since this node takes part: on several nodes the
 /// failure may be here, be told by the coordinator as it ends the round, or be told with the next
-/// round alone, where the workers here had ended. Pure.
+/// round, or the end of the job, alone, where the workers here had ended. Pure.
 class FailedAttempts {
  public:
   void attempt_begins() { is_counted_ = false; }
   void attempt_failed() {
     if (!std::exchange(is_counted_, true)) ++count_;
+  }
+  /// The job ends, and its coordinator names the failure of its last failed attempt: nothing else
+  /// reports that one where the workers here had finished.
+  void job_failed(Round failed, Round present) {
+    if (failed == present) attempt_failed();
   }
   /// The coordinator's, with its order for the next round. A restart that was asked for uses up
   /// nothing.

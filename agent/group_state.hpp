@@ -131,6 +131,7 @@ struct StopOrdered {
   bool for_good = false;  ///< no round will follow
   Instant now;
   bool is_asked_elsewhere = false;  ///< another node received the signal
+  Millis failed_ago{0};             ///< the failure of which it follows, before the order came
 };
 /// A signal that ends nothing, for the workers of all nodes.
 struct SignalOrdered {

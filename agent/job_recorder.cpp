@@ -149,6 +149,7 @@ JobReport JobRecorder::report(const JobEnd& job) const {
   JobReport report;
   report.job_id = job.job_id;
   report.host = host_name();
+  report.node_name = plan_.cluster.node_name;
   report.pid = job.guardian;
   report.command = plan_.command;
   report.world_size = job.world_size.value();
@@ -176,6 +177,9 @@ JobReport JobRecorder::report(const JobEnd& job) const {
     if (!is_unfit) report.reason = close.reason;
     report.restarts = close.ledger.restarts;
     report.restarts_used = restarts_used(close.ledger);
+    auto attempts = attempts_;
+    if (close.first) attempts.job_failed(close.first->round, round_);
+    report.failed_attempts = attempts.count();
     if (close.first && close.first->node != job.last_word->node)
       report.elsewhere = describe_elsewhere(*close.first, job.last_word->told);
     report.finished_elsewhere = finished_elsewhere(close.finished, job.last_word->node);

@@ -1,5 +1,6 @@
 #include "agent/report.hpp"
 
+#include "common/host_name.hpp"
 #include "common/plain_text.hpp"
 #include "common/text.hpp"
 
@@ -31,7 +32,7 @@ std::string rank_words(const WorkerRecord& w) {
 
 // Two nodes of a test may be one host.
 const std::string& place_of(const JobReport& r, const FailureElsewhere& f) {
-  return f.host.empty() || f.host == r.host ? f.node : f.host;
+  return f.host == r.host ? f.node : name_of_place(f.node, f.host);
 }
 
 std::string short_name(const JobReport& r, const FailureElsewhere& f) {
@@ -219,8 +220,8 @@ void add_finished_elsewhere(Block& block, const JobReport& r) {
 }
 
 void add_failure(Block& block, const JobReport& r, const FailureReport& f) {
-  block.row("who",
-            rank_words(f.worker) + " on " + r.host + ", pid " + std::to_string(f.worker.pid));
+  block.row("who", rank_words(f.worker) + " on " + (r.node_name.empty() ? r.host : r.node_name) +
+                       ", pid " + std::to_string(f.worker.pid));
   block.row("when", when_words(f));
   if (!f.stacks_path.empty()) block.row("stacks", f.stacks_path);
   if (!f.no_restart.empty()) block.row("it said", "a restart won't help: " + f.no_restart);
@@ -294,13 +295,18 @@ std::string utc_text(std::chrono::system_clock::time_point when) {
   return text;
 }
 
-// No character is cut by `width`, which counts bytes.
+// What a long line says may stand at its end. No character is cut by `width`, which counts bytes.
 static std::string safe_line(std::string_view line, std::size_t width) {
   auto safe = safe_text(line);
   if (safe.size() <= width) return safe;
-  std::size_t end = width;
-  while (end > 0 && (static_cast<unsigned char>(safe[end]) & 0xC0U) == 0x80U) --end;
-  return safe.substr(0, end) + "…";
+  const auto is_within = [&](std::size_t at) {
+    return at < safe.size() && (static_cast<unsigned char>(safe[at]) & 0xC0U) == 0x80U;
+  };
+  std::size_t head = width / 2;
+  std::size_t tail = safe.size() - (width - head);
+  while (head > 0 && is_within(head)) --head;
+  while (is_within(tail)) ++tail;
+  return safe.substr(0, head) + "…" + safe.substr(tail);
 }
 
 std::vector<std::string> last_lines(std::string_view tail, std::size_t count, std::size_t width) {

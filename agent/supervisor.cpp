@@ -391,4 +391,11 @@ bool ends_for_good(const GroupState& group) {
          (group.orders.stop && group.orders.stop->for_good);
 }
 
+Instant lost_since(const GroupState& group, Instant now) {
+  if (group.first_failure) return std::min(group.first_failure->when, now);
+  if (group.orders.stop)
+    return std::min(group.orders.stop->now - group.orders.stop->failed_ago, now);
+  return now;
+}
+
 }  // namespace acc::agent

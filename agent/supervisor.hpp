@@ -28,4 +28,8 @@ Actions step(GroupState& group, const Event& event);
 /// No round will follow the one that runs, whatever comes of it.
 [[nodiscard]] bool ends_for_good(const GroupState& group);
 
+/// Until when the attempt that ends now was of use: the failure that ends it, here or on another
+/// node, may have been held back for a while.
+[[nodiscard]] Instant lost_since(const GroupState& group, Instant now);
+
 }  // namespace acc::agent

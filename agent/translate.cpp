@@ -19,7 +19,9 @@ struct ToEvent {
   std::optional<Event> operator()(const rendezvous::OrderStop& order) const {
     const bool for_good = order.stop.why == rendezvous::Stop::Why::end;
     const bool is_asked_elsewhere = !order.stop.by.empty() && order.stop.by != own_name;
-    return StopOrdered{order.stop.signo, order.stop.grace, for_good, now, is_asked_elsewhere};
+    const Millis failed_ago = order.stop.failure ? order.stop.failure->ago : Millis{0};
+    return StopOrdered{order.stop.signo,   order.stop.grace, for_good, now,
+                       is_asked_elsewhere, failed_ago};
   }
   std::optional<Event> operator()(const rendezvous::OrderSignal& order) const {
     return SignalOrdered{order.signal.signo};

@@ -377,10 +377,9 @@ void WorkerGroup::signal_one(pid_t pid, const PendingSignal& signal) {
   const auto& pidfd = pidfds_[living->second];
   const bool is_dead = pidfd && is_ready(pidfd->native_handle(), POLLIN);
   if (ends && !record.asked_to_end && !is_dead) {
-    const auto seen = look_at(pid, WEXITED | WSTOPPED);
-    const bool stopped = seen.si_pid == pid && seen.si_code == CLD_STOPPED;
-    record.was_stopped = stopped;
-    record.asked_to_end = seen.si_pid != pid || stopped;  // else it died by itself
+    record.asked_to_end = look_at(pid, WEXITED).si_pid != pid;  // else it died by itself
+    // waitid() tells each stop once, and what looks after the terminal may have asked before.
+    record.was_stopped = record.asked_to_end && read_process_stat(pid).state == 'T';
   }
   // The leader is not reaped yet, so the number of its group can't have been given to others.
   if (!spares_helpers(signo) || !signal_programs(pid, signal)) ::killpg(pid, signo);

@@ -10,6 +10,13 @@
 
 namespace acc::rendezvous {
 
+/// Of a node without workers, for the others. @param is_taken_over  the round; an order to stop of
+/// the coordinator before isn't known
+inline const char* why_stopped(bool is_taken_over) {
+  return is_taken_over ? "stopped its workers when the coordinator was lost, or by its order"
+                       : "stopped its workers: it had no contact with the coordinator for a lease";
+}
+
 /// The coordinator's: failures of this round, and the root cause of the latest failed round (for
 /// Close).
 struct RoundFailures {

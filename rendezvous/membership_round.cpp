@@ -1,4 +1,5 @@
 #include "common/exit_status.hpp"
+#include "common/host_name.hpp"
 #include "common/round_end.hpp"
 #include "rendezvous/membership.hpp"
 #include "rendezvous/planted.hpp"
@@ -22,7 +23,7 @@ constexpr Millis kStopMargin{25'000};
 std::string on_node(const Failure& failure) {
   if (failure.kind == Failure::Kind::node_lost) return failure.node + " " + failure.cause;
   return "rank " + std::to_string(failure.rank.value()) + " on " +
-         (failure.host.empty() ? failure.node : failure.host) + " " + failure.cause;
+         name_of_place(failure.node, failure.host) + " " + failure.cause;
 }
 
 }  // namespace
@@ -132,9 +133,8 @@ void Membership::on(NodeIndex index, const Stopped& stopped, Instant now, Member
   }
   place.state = NodeState::stopped;
   if (phase_ == MembershipPhase::running) {
-    failures_.set_node_lost(
-        place.ranks.first, places_.describe(*rank), nodes_[index].join.host,
-        "stopped its workers: it had no contact with the coordinator for a lease");
+    failures_.set_node_lost(place.ranks.first, places_.describe(*rank), nodes_[index].join.host,
+                            why_stopped(recovering_until_.has_value()));
     failures_.now_at = now;
     stop_round(Stop::Why::restart, on_node(*failures_.now), now, out);
   }

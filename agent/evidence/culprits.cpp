@@ -91,9 +91,10 @@ class Comparison {
     if (std::ranges::none_of(silent_, [&](auto i) { return waits(ranks_[i]).value_or(false); }))
       return {};
     Indices others;
-    std::ranges::copy_if(silent_, std::back_inserter(others), [&](auto i) {
-      return !is_in(i) && !waits(ranks_[i]).value_or(true);
-    });
+    for (const auto& looked_at : {silent_, starting_}) {
+      std::ranges::copy_if(looked_at, std::back_inserter(others),
+                           [&](auto i) { return !is_in(i) && !waits(ranks_[i]).value_or(true); });
+    }
     return others;
   }
   // Not silent: it tries something again and again. A thread that only sends heartbeats, while the

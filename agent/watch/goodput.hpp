@@ -2,7 +2,8 @@
 
 #include "common/duration.hpp"
 
-#include <optional>
+#include <algorithm>
+#include <chrono>
 #include <utility>
 
 namespace acc::agent {
@@ -39,14 +40,16 @@ class Goodput {
     knows_checkpoints_ = true;
     if (is_running_) saved_ = now;
   }
-  /// @param is_lost  by a failure, or by an order that another one follows. A node whose workers have
-  /// completed may learn later that they did so in vain.
+  /// @param is_lost  by a failure, or by an order that another one follows. A node whose workers
+  /// have completed may learn later that they did so in vain.
+  /// @param now  of a failure its time
   void round_ended(bool is_lost, Instant now) {
     if (!is_running_) return;
     is_running_ = false;
     is_lost_ = is_lost;
-    (is_lost ? lost_ : unsaved_) += now - saved_;
-    since_ = now;
+    // Of a failure that was reported late: a checkpoint may have come between.
+    (is_lost ? lost_ : unsaved_) += std::max(now, saved_) - saved_;
+    since_ = std::max(now, since_);
   }
   [[nodiscard]] GoodputFigures at(Instant now) const {
     auto waiting = waiting_;

@@ -15,15 +15,16 @@ struct WorkerUsage {
   friend bool operator==(const WorkerUsage&, const WorkerUsage&) = default;
 };
 
-/// Finds jobs whose workers all do nothing, without their help (pure): no CPU time but that of a
-/// waking timer, nothing read or written.
+/// Finds jobs whose workers all do nothing, without their help (pure): no more CPU time than their
+/// libraries' polling takes, nothing read or written.
 class StallDetector {
  public:
   /// @param timeout  0: off
   explicit StallDetector(Millis timeout) : timeout_{timeout} {}
   void begin(Instant now) {
     seen_.clear();
-    since_ = now;
+    latest_.clear();
+    since_ = looked_ = now;
     is_told_ = false;
   }
   /// Stacks were read for so long until now, which makes the workers run: that counts for nothing.
@@ -40,6 +41,8 @@ class StallDetector {
   Millis timeout_;
   std::vector<WorkerUsage> seen_;  ///< when the latest quiet time began, or was told
   Instant since_{};
+  std::vector<WorkerUsage> latest_;  ///< at the latest look
+  Instant looked_{};
   bool is_told_ = false;
 };
 

@@ -83,6 +83,18 @@ class WorkerFaults(JobTest):
         self.assertEqual(report["first_failure"]["exit"]["signal"], "SIGKILL")
         self.assertEqual(report["exit_code"], 137)
 
+    def test_1_of_a_stopped_worker_that_reads_the_input_the_report_didnt_say_that_it_was_stopped(self):
+        """Of rank 0, and on several nodes of each node's first rank: what looks after the terminal had asked for its stop before."""
+        job = self.job("--num_processes 2 --stdin 0", "note=USR1 mark=up hold")
+        pids = {rank: int(pid) for _, rank, _, pid in job.wait_events("up", 2)}
+        os.kill(pids["0"], signal.SIGSTOP)
+        until(lambda: state_of(pids["0"]) == "T", "the stop", 10)
+        job.process.send_signal(signal.SIGUSR1)
+        job.wait_events("got_SIGUSR1", 1)  # the kernel's signal of the stop came before
+        os.kill(pids["1"], signal.SIGKILL)
+        self.assertEqual(job.wait(60), 137)
+        self.assertIn("rank 0 was stopped (state T); it was continued to end it", job.stderr)
+
     def test_1_the_others_are_told_who_was_lost_before_they_are_asked_to_end(self):
         job = self.finished("--num_processes 3 --grace 20s", "note=TERM mark=up rank=1 all=up signal=KILL any lost=20s lost=0 exit=0", 137)
         pid = next(pid for _, rank, _, pid in job.events("up") if rank == "1")

@@ -174,6 +174,21 @@ TEST_CASE("the status of a job has what is known of each worker", "[agent][contr
   CHECK(more["losses"][0]["goes_on"] == true);
 }
 
+TEST_CASE("the status showed a decaying rate and an ageing heartbeat of a rank that had exited",
+          "[agent][control]") {
+  control::JobView job;
+  job.workers = {{Rank{4}, LocalRank{0}, 100, {}, 2.5, {}},
+                 {Rank{5}, LocalRank{1}, 101, Exited{0}, 1, {}}};
+  for (auto& worker : job.workers) worker.progress = {7, 3.5, 0.25, "evaluation"};
+  const auto json = nlohmann::json::parse(control::encode(job));
+  CHECK(json["workers"][0]["steps_per_second"] == 0.25);
+  CHECK(json["workers"][0]["section"] == "evaluation");
+  const auto& exited = json["workers"][1];
+  CHECK(exited["step"] == 7);
+  for (const auto* key : {"steps_per_second", "seconds_since_heartbeat", "section"})
+    CHECK(exited[key].is_null());
+}
+
 TEST_CASE("a job's state is told in one of five words", "[agent][control]") {
   GroupState group;
   CHECK(control::state_of(group) == "starting");

@@ -28,6 +28,19 @@ TEST_CASE("a report of the first node had no failed attempt where another node's
   }
 }
 
+TEST_CASE("a failed job had no failed attempt on a node whose workers had all finished",
+          "[agent][report]") {
+  FailedAttempts attempts;
+  attempts.attempt_begins();
+  SECTION("it is told with the end of the job alone") {}
+  SECTION("it was told before") { attempts.attempt_failed(); }
+  attempts.job_failed(Round{3}, Round{3});
+  CHECK(attempts.count() == 1);
+  attempts.attempt_begins();
+  attempts.job_failed(Round{3}, Round{4});  // that one was ended by its user
+  CHECK(attempts.count() == 1);
+}
+
 TEST_CASE("what failed before a node joined isn't counted there", "[agent][report]") {
   FailedAttempts attempts;
   attempts.take({.restarts = 3, .budget_used = 3});

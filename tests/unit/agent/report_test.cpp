@@ -208,7 +208,12 @@ TEST_CASE("last lines show a progress bar's last state, and control characters a
   CHECK(last_lines("dos\r\nline\r\n", 5) == std::vector<std::string>{"dos", "line"});
   CHECK(last_lines("", 5).empty());
   CHECK(last_lines("\n\n\n", 5).empty());
-  CHECK(last_lines(std::string(1000, 'x'), 1, 10).front() == "xxxxxxxxxx…");
+  CHECK(last_lines(std::string(1000, 'x'), 1, 10).front() == "xxxxx…xxxxx");
+  const std::string message = "of a long line the end wasn't quoted";
+  const auto line = last_lines(std::string(60'000, '0') + message + "\n", 1).front();
+  CHECK(line.starts_with("0000"));
+  CHECK(line.ends_with("0" + message));
+  CHECK(last_lines(line, 1).front() == line);  // also on another node
 }
 
 TEST_CASE("a worker that puts ESC between the halves of CSI doesn't clear the reader's terminal",
@@ -222,7 +227,8 @@ TEST_CASE("a worker that puts ESC between the halves of CSI doesn't clear the re
         "\xEF\xBF\xBD\\x1b\xEF\xBF\xBD"
         "31m \xEF\xBF\xBD"
         "2J");
-  CHECK(last_lines("ab\xc3\xa9", 1, 3).front() == "ab…");
+  CHECK(last_lines("ab\xc3\xa9", 1, 2).front() == "a…");
+  CHECK(last_lines("ab\xc3\xa9", 1, 3).front() == "a…\xc3\xa9");
 }
 
 TEST_CASE("the JSON report is whole and valid for any bytes", "[agent][report]") {
@@ -270,7 +276,7 @@ JobReport failed_elsewhere() {
   report.workers = {worker(0, Signaled{SIGTERM}, Millis{12'300}, true),
                     worker(1, Signaled{SIGTERM}, Millis{12'300}, true)};
   FailureElsewhere there;
-  there.node = "b";
+  there.node = "node-b@4026531840";
   there.host = "node-b";
   auto& failure = there.failure;
   failure.worker.rank = Rank{5};
@@ -303,8 +309,19 @@ TEST_CASE("a failure on another node is told as one here", "[agent][report]") {
   CHECK_THAT(text, Contains("others    we stopped rank 0, 1 (here)\n"));
   report.elsewhere->failure.error = WorkerError{"ValueError: x", "Traceback:\n  line 7"};
   CHECK_THAT(to_text(report, false), Contains("error     as the worker wrote it:\n    | Trace"));
+  report.elsewhere->node = "node-a-1";
   report.elsewhere->host = "node-a";  // two nodes on one host
-  CHECK_THAT(to_text(report, false), Contains("rank 5 on b was killed"));
+  CHECK_THAT(to_text(report, false), Contains("rank 5 on node-a-1 was killed"));
+}
+
+TEST_CASE("a node with a name of its own was named by its host in some lines", "[agent][report]") {
+  auto report = failed_elsewhere();
+  report.elsewhere->node = "h2";
+  CHECK_THAT(to_text(report, false), Contains("job failed: rank 5 on h2 was killed by SIGSEGV"));
+  CHECK_THAT(to_text(report, false), Contains("who       rank 5 (local rank 1) on h2, pid 4711\n"));
+  auto own = failed_job();
+  own.node_name = "h1";
+  CHECK_THAT(to_text(own, false), Contains(" on h1, pid "));
 }
 
 TEST_CASE("a failure on another node after which nothing restarts was one line",

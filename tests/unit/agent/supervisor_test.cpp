@@ -695,6 +695,9 @@ SCENARIO("the ranks that failed for want of a failed one were named in its place
     WHEN("nobody else fails in time") {
       story.now += Millis{1'750};
       CHECK(named(step(story.group, TimerFired{Timer::culprit, story.now})) == 1);
+      THEN("the time for which the failure was held back counted as work") {
+        CHECK(lost_since(story.group, story.now) == story.now - Millis{2'000});
+      }
       THEN("the next round begins without it") {
         story.exits(0, Signaled{SIGTERM});
         story.exits(2, Signaled{SIGTERM});

@@ -1,5 +1,7 @@
 #include "agent/translate.hpp"
 
+#include "agent/supervisor.hpp"
+
 #include <catch2/catch.hpp>
 
 #include <cerrno>
@@ -43,6 +45,13 @@ TEST_CASE("orders of the coordinator become events", "[agent][translate]") {
   CHECK_FALSE(event<StopOrdered>(rdzv::OrderStop{stop}).is_asked_elsewhere);
   stop.by = "b";
   CHECK(event<StopOrdered>(rdzv::OrderStop{stop}).is_asked_elsewhere);
+  GroupState group;
+  group.orders.stop = event<StopOrdered>(rdzv::OrderStop{stop});
+  CHECK(lost_since(group, group.orders.stop->now) == group.orders.stop->now);
+  stop.failure.emplace();
+  stop.failure->ago = Millis{2'000};  // held back on its node
+  group.orders.stop = event<StopOrdered>(rdzv::OrderStop{stop});
+  CHECK(lost_since(group, group.orders.stop->now) == group.orders.stop->now - Millis{2'000});
 
   rdzv::Close close;
   close.outcome = Outcome::preempted;

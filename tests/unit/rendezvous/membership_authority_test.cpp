@@ -178,6 +178,15 @@ SCENARIO("a coordinator is elected by three of five", "[rendezvous][membership]"
     desk.heartbeats(PeerId{3});
     CHECK(desk.last<HeartbeatAck>(c).granted == Millis{0});
   }
+  WHEN("one has obeyed the last coordinator's order to stop") {
+    desk.comes(voter(1, 5));
+    desk.beat_all();
+    desk.says(d, Stopped{});
+    THEN("the others read of a lease that had run out, though none had") {
+      CHECK_THAT(desk.last<Stop>(c).reason,
+                 Contains("stopped its workers when the coordinator was lost, or by its order"));
+    }
+  }
   WHEN("the majority never answers") {
     desk.falls_silent(c);
     desk.falls_silent(d);

@@ -53,6 +53,7 @@ SCENARIO("a worker fails on one node", "[rendezvous][membership]") {
   failure.pid = 4711;
   failure.error = "its traceback";
   failure.last_lines = "its last words";
+  failure.host = GENERATE("", "machine-of-b");  // the user named the node
   job.says(job.peers[1], WorkerFailed{failure});
   THEN("all nodes are told to stop, and why") {
     for (const PeerId peer : job.peers) {

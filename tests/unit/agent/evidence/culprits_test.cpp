@@ -55,6 +55,20 @@ TEST_CASE("a rank that waited in a group of split() was named, not the one for w
                                  "all_reduce #12, in which ranks 1,3 wait; rank 0 waits as well"});
 }
 
+TEST_CASE("of two culprits without heartbeats only the stopped one was told", "[agent][evidence]") {
+  std::vector<RankSummary> all{before_collective(0, true, "all_reduce (t.py:9)"),
+                               before_collective(1, false, "next (loader.py:3)"),
+                               before_collective(2, {}, "stop (t.py:5)")};
+  for (const auto i : {1, 2}) {
+    all[i].is_silent = all[i].has_beaten = false;
+    all[i].is_starting = true;
+  }
+  all[2].state = 'T';
+  const auto found = find_culprits(all);
+  CHECK(found.which == std::vector<std::size_t>{2});
+  CHECK(found.not_waiting == std::vector<std::size_t>{1});
+}
+
 TEST_CASE("ranks that waited in recv were named, not the one for which they waited",
           "[agent][evidence]") {
   const std::vector<RankSummary> all{

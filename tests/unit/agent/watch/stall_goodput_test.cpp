@@ -53,13 +53,50 @@ TEST_CASE("a stall was told again and again, as timers of libraries woke the wor
   std::vector<WorkerUsage> usage{{100, 5}};
   std::size_t told = 0;
   for (Instant now = kBegin; now < kBegin + 300s; now += 500ms) {
-    usage[0].cpu_ms += now < kBegin + 30s ? 1 : 3;  // 0.2 to 0.6 %: gloo looks at its sockets
+    usage[0].cpu_ms += now < kBegin + 30s ? 10 : 18;  // 2 to 3.6 %: near the limit
     if (stall.look(usage, now)) ++told;
   }
   CHECK(told == 1);
   usage[0].cpu_ms += 300;
   CHECK_FALSE(stall.look(usage, kBegin + 301s));
   CHECK(stall.look(usage, kBegin + 306s) == 5s);
+}
+
+// Cumulative processor time at each look: `share` of one core, the kernel's ticks are 10 ms.
+static std::optional<Millis> told_with(double share, Millis timeout, Millis until) {
+  StallDetector stall{timeout};
+  stall.begin(kBegin);
+  for (Millis at{0}; at <= until; at += stall.interval()) {
+    const auto ticks = static_cast<std::uint64_t>(share * static_cast<double>(at.count()) / 10);
+    if (stall.look({{100, 5}, {3000 + 10 * ticks, 6}}, kBegin + at)) return at;
+  }
+  return std::nullopt;
+}
+
+TEST_CASE("a stuck job of gloo was never told with a time-out of 30 s or more", "[agent][stall]") {
+  const Millis timeout = GENERATE(Millis{2s}, Millis{10s}, Millis{30s}, Millis{45s}, Millis{30min});
+  // One group of gloo; seven; rank 0 asks the rendezvous store for a rank that never comes.
+  const double share = GENERATE(0.0015, 0.0065, 0.0124);
+  CAPTURE(timeout.count(), share);
+  const auto told = told_with(share, timeout, 2 * timeout);
+  REQUIRE(told);
+  CHECK(*told <= timeout + timeout / 4);
+  CHECK_FALSE(told_with(0.2, timeout, 3 * timeout));
+}
+
+TEST_CASE("a job that works for a second every five minutes, and moves no byte, hasn't stalled",
+          "[agent][stall]") {
+  StallDetector stall{30min};
+  stall.begin(kBegin);
+  WorkerUsage usage{100, 5};
+  Millis worked{0};
+  for (Millis at{0}; at <= Millis{3h}; at += stall.interval()) {
+    if (at >= worked + Millis{5min}) {
+      usage.cpu_ms += 1000;  // a third of a percent, in one go
+      worked = at;
+    }
+    REQUIRE_FALSE(stall.look({{100, 5}, usage}, kBegin + at));
+  }
 }
 
 TEST_CASE("stacks that are asked for again and again put off no stall", "[agent][stall]") {
@@ -83,6 +120,7 @@ TEST_CASE("one worker that computes, prints or ends is enough", "[agent][stall]"
   stall.begin(kBegin);
   std::vector<WorkerUsage> usage{{100, 5}, {200, 6}};
   stall.look(usage, kBegin);
+  stall.look(usage, kBegin + 54s);
   SECTION("computes") { usage[1].cpu_ms += 500; }
   SECTION("prints") { usage[0].io_bytes += 1; }
   SECTION("ends") { usage.pop_back(); }
@@ -121,6 +159,16 @@ TEST_CASE("goodput: waiting, restarts and work after the last checkpoint are los
   CHECK(figures.restarting == 10s);
   CHECK(figures.lost_work == 30s);
   CHECK(figures.goodput() == Approx(0.75));
+}
+
+TEST_CASE("a checkpoint between a failure and its report loses no work", "[agent][goodput]") {
+  Goodput goodput{kBegin};
+  goodput.round_started(kBegin);
+  goodput.checkpoint(kBegin + 50s);
+  goodput.round_ended(true, kBegin + 49s);
+  goodput.round_started(kBegin + 60s);
+  CHECK(goodput.at(kBegin + 60s).lost_work == 0s);
+  CHECK(goodput.at(kBegin + 60s).restarting == 11s);
 }
 
 TEST_CASE("without a reported checkpoint lost work isn't known", "[agent][goodput]") {
