@@ -262,7 +262,7 @@ std::string goodput_words(const JobReport& r) {
                      describe(g.waiting) + " before the first start";
   if (g.knows_checkpoints)
     return text + ", " + describe(g.lost_work) + " of work after the last checkpoints";
-  return text + "; work of failed attempts counts as of use, as no checkpoint was reported";
+  return text + "; work of failed attempts counts as of use, as no rank here reported a checkpoint";
 }
 
 void add_common(Block& block, const JobReport& r) {
