@@ -189,6 +189,9 @@ Actions on(GroupState& group, const WorkerExited& e) {
     await_left_overs(group, actions, group.grace.armed);
     return actions;
   }
+  // Others may still use up their grace, or hang: what this one left is asked long before its end.
+  if (group.phase == Phase::stopping && group.term_sent)
+    return {ArmTimer{Timer::left_over, left_over_time(group.grace.armed)}};
   // Exits after one that is held don't change how the round ends.
   if (group.phase != Phase::running || group.terminal.held_failure) return {};
   if (const int signo = interrupted_by(group, e); signo != 0)
@@ -246,8 +249,8 @@ Actions on_grace_over(GroupState& group, Instant now) {
 }
 
 Actions on_left_overs(GroupState& group) {
-  if (group.phase != Phase::stopping || group.alive > 0) return {};
-  group.left_overs_due = true;
+  if (group.phase != Phase::stopping) return {};
+  group.left_overs_due = group.alive == 0;
   return {TerminateEscaped{}};
 }
 

@@ -111,17 +111,19 @@ Millis time_for_signal(const GroupState& group, int signo, Millis grace, Instant
   return may_be_swallowed ? std::min(grace, kSwallowed) : grace;
 }
 
+Millis left_over_time(Millis grace) { return std::min(kLeftOverPatience, grace / 2); }
+
 void await_left_overs(const GroupState& group, Actions& actions, Millis grace) {
   if (group.left_overs_due) {
     actions.emplace_back(TerminateEscaped{});
   } else {  // asked before they are killed, however short the grace
-    actions.emplace_back(ArmTimer{Timer::left_over, std::min(kLeftOverPatience, grace / 2)});
+    actions.emplace_back(ArmTimer{Timer::left_over, left_over_time(grace)});
   }
 }
 
 // The last worker exited when the grace was almost over: what it left is asked all the same.
 Actions hurry_left_overs(GroupState& group) {
-  const Millis time = std::min(kLeftOverPatience, group.grace.armed / 2);
+  const Millis time = left_over_time(group.grace.armed);
   if (group.left_overs_due || time <= Millis{0}) return kill(group, group.grace.armed);
   group.left_overs_due = true;
   return {DisarmTimer{Timer::left_over}, TerminateEscaped{}, ArmTimer{Timer::grace, time}};

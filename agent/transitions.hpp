@@ -29,6 +29,8 @@ std::optional<Actions> retry_start(GroupState& group, Instant now);
 /// SIGTERM to the workers' groups and to what workers that have ended left; SIGKILL after the
 /// grace.
 void ask_to_end(GroupState& group, Actions& actions, Millis grace, Instant now);
+/// What workers left has so long to exit by itself before it is asked to.
+[[nodiscard]] Millis left_over_time(Millis grace);
 /// All workers have exited: left-over processes get a moment to exit by themselves, then SIGTERM.
 void await_left_overs(const GroupState& group, Actions& actions, Millis grace);
 /// The grace is over and no worker is left: SIGTERM to what they left, if it had none, then

@@ -221,6 +221,28 @@ class Uploads(JobTest):
                      lambda job, go: (write(go, ""), job.process.send_signal(signal.SIGUSR1)), 75)
 
 
+    def test_what_a_rank_left_was_killed_unasked_as_another_one_hung_until_the_end_of_the_grace(self):
+        folder = tempfile.mkdtemp(prefix="acc-test-")
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        script, go = os.path.join(folder, "train.sh"), os.path.join(folder, "go")
+        write(script, """#!/bin/bash
+mark() { echo "$1 $RANK 0 $$" >>"$FAKE_EVENTS"; }
+case $RANK in
+0) trap 'exit 0' TERM
+   setsid bash -c 'trap "echo asked 0 0 $$ >>$FAKE_EVENTS; exit" TERM; echo up 0 0 $$ >>$FAKE_EVENTS; while :; do sleep 0.05; done' & ;;
+1) mark up; until [ -e "$2" ]; do sleep 0.05; done; exit 5 ;;
+2) trap '' TERM; mark up ;;
+esac
+while :; do sleep 0.05; done
+""", 0o755)
+        job = self.job("--nproc_per_node 3 --grace 3s --no_python", [go], program=[script])
+        job.wait_events("up", 3)
+        write(go, "")
+        self.assertEqual(job.wait(20), 5)
+        self.assertEqual(len(job.events("asked")), 1, job.stderr)
+        self.assert_nothing_left(job)
+
+
 class Terminal(unittest.TestCase):
     """A real pseudo-terminal with a session, as a shell would give."""
 

@@ -140,7 +140,7 @@ const std::vector<Row> kTable{
       " → awaiting", " → finished"}},
     {"the end of the patience with left-overs",
      [](Story& s) { return s.fires(Timer::left_over); },
-     {" → awaiting", " → idle", " → running", " → stopping", " → killing", " → backing_off",
+     {" → awaiting", " → idle", " → running", "escaped → stopping", " → killing", " → backing_off",
       " → awaiting", " → finished"}},
     {"the failure of worker 1",
      [](Story& s) { return s.exits(1, Signaled{SIGSEGV}); },

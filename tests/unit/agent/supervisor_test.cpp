@@ -492,6 +492,19 @@ SCENARIO("what a worker leaves behind gets a moment to exit by itself", "[agent]
   }
 }
 
+SCENARIO("what a worker left was killed unasked, as another worker hung until the end of the grace",
+         "[agent][supervisor]") {
+  Story story{2};
+  story.running();
+  story.exits(0, Exited{5});  // rank 1 hangs: its SIGTERM is of no use
+  REQUIRE(story.group.phase == Phase::stopping);
+  CHECK(find<TerminateEscaped>(step(story.group, TimerFired{Timer::left_over, story.now})) !=
+        nullptr);
+  CHECK_FALSE(story.group.left_overs_due);  // of rank 1 nothing was asked yet
+  const auto actions = story.exits(1, Signaled{SIGTERM});
+  CHECK(find<ArmTimer>(actions)->timer == Timer::left_over);
+}
+
 SCENARIO("what a worker started is asked before it is killed, also if the worker took all the time",
          "[agent][supervisor]") {
   Story story{1};
