@@ -118,7 +118,8 @@ void JobWatch::round_ended(bool is_lost, Instant now) {
   slow_restart_.round_ended(is_lost, now);
   if (board_ == nullptr) return;
   if (board_->is_in_use())
-    hangs_.look(board_->beats(), std::vector<bool>(parts_.workers.records().size(), false), now);
+    hangs_.look(board_->beats(), std::vector<bool>(parts_.workers.records().size(), false),
+                clock_now());
   saw_checkpoint_ = saw_checkpoint_ || board_->checkpoints() > 0;
   if (const auto learned = hangs_.learned(); learned && !times_file_.empty())
     write_learned_times(times_file_, *learned);

@@ -11,7 +11,7 @@ namespace acc::agent {
 /// What a worker and its children have used since their start.
 struct WorkerUsage {
   std::uint64_t cpu_ms = 0;
-  std::uint64_t io_bytes = 0;  ///< read and written, also to pipes and terminals
+  std::uint64_t io_bytes = 0;  ///< read and written, also to pipes, terminals, mapped files
   friend bool operator==(const WorkerUsage&, const WorkerUsage&) = default;
 };
 

@@ -9,8 +9,11 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <string>
+#include <string_view>
 
 namespace acc::agent {
 
@@ -22,9 +25,14 @@ void add_usage(pid_t pid, WorkerUsage& usage, int depth) {
   const auto folder = "/proc/" + std::to_string(pid) + "/";
   if (const auto used = control::usage_from_stat(read_small_file(folder + "stat"), 1, ticks))
     usage.cpu_ms += static_cast<std::uint64_t>(std::llround(used->cpu_s * 1000));
+  // Calls, and what the disk did: a mapped file is read without a call.
+  constexpr std::array<std::string_view, 4> kCounted{"rchar", "wchar", "read_bytes", "write_bytes"};
   for (const auto& line : split(read_small_file(folder + "io"), '\n')) {
-    if (!line.starts_with("rchar: ") && !line.starts_with("wchar: ")) continue;
-    usage.io_bytes += parse_number<std::uint64_t>(line.substr(7)).value_or(0);
+    const auto colon = line.find(": ");
+    if (colon == std::string::npos ||
+        std::ranges::find(kCounted, std::string_view{line}.substr(0, colon)) == kCounted.end())
+      continue;
+    usage.io_bytes += parse_number<std::uint64_t>(line.substr(colon + 2)).value_or(0);
   }
   constexpr int kDeepest = 8;
   if (depth >= kDeepest) return;
