@@ -134,7 +134,7 @@ void Membership::on(NodeIndex index, const Stopped& stopped, Instant now, Member
   place.state = NodeState::stopped;
   if (phase_ == MembershipPhase::running) {
     failures_.set_node_lost(place.ranks.first, places_.describe(*rank), nodes_[index].join.host,
-                            why_stopped(recovering_until_.has_value()));
+                            why_stopped(is_recovering(now)));
     failures_.now_at = now;
     stop_round(Stop::Why::restart, on_node(*failures_.now), now, out);
   }

@@ -209,6 +209,12 @@ SCENARIO("a coordinator is elected by three of five", "[rendezvous][membership]"
       }
       CHECK(desk.membership().is_member(e));
     }
+    AND_WHEN("one loses its contact later") {
+      desk.says(d, Stopped{});
+      THEN("the change of coordinators is not the reason") {
+        CHECK_THAT(desk.last<Stop>(c).reason, Contains("for a lease"));
+      }
+    }
   }
   WHEN("two don't come") {
     const PeerId b = desk.comes(voter(1, 5));
