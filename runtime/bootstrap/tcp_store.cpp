@@ -158,7 +158,7 @@ class TcpStore final : public Store {
  private:
   static constexpr auto kPatience = 30s;  ///< for requests that don't wait
   /// How long rank 0's server may take to notice that the program has closed its listener.
-  static constexpr auto kReopenTime = std::chrono::milliseconds{2 * WakeEvent::kLongestWaitMs};
+  static constexpr auto kReopenTime = std::chrono::milliseconds{5 * WakeEvent::kLongestWaitMs};
 
   [[nodiscard]] Error gone(const acc::Error& how) const {
     if (how.errnum == EHOSTUNREACH || how.errnum == ENETUNREACH)

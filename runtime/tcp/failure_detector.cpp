@@ -186,6 +186,7 @@ class FailureDetector::Loop {
 
   void lose_own(std::size_t host) {
     leaders_[host].fd.reset();
+    if (leaders_[host].left) return;
     const int own = placement_.rank;
     node_.break_with({ErrorCode::peer_lost,
                       node_.describe(own) + ": this program has closed the connection to rank " +

@@ -176,6 +176,10 @@ class Connecting {
     const auto host = placement_.host_of(incoming.from);
     auto& connection = (incoming.purpose == Purpose::control ? mesh_.control : mesh_.rail)[host];
     if (connection || host >= placement_.host) return false;
+    if (!incoming.fd.is_ours())
+      throw Error{ErrorCode::peer_lost, "rank " + describe(me()) +
+                                            ": this program has closed the connection to rank " +
+                                            std::to_string(incoming.from)};
     set_options(incoming.fd.get(), mesh_);
     connection = incoming.fd.take();
     return true;
