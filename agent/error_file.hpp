@@ -14,8 +14,8 @@ struct WorkerError {
   std::string json{};     ///< the file, half pairs of surrogates replaced; empty: not known
 };
 
-inline constexpr std::size_t kMaxErrorFile = std::size_t{64}
-                                             << 20U;  // bytes; a larger file is refused
+/// Bytes; a larger file is refused, as it is parsed in the agent's loop.
+inline constexpr std::size_t kMaxErrorFile = std::size_t{4} << 20U;
 /// Of a longer message or traceback so many bytes at its begin, and as many at its end, are kept.
 inline constexpr std::size_t kKeptOfError = std::size_t{128} << 10U;
 /// Begins the line that stands for the rest.

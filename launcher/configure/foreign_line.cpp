@@ -175,7 +175,8 @@ bool is_of_shell(const std::string& word) {
   constexpr std::string_view kWhole[] = {"|", "||", "&", "&&", ";", "|&"};
   if (std::ranges::find(kWhole, word) != std::end(kWhole)) return true;
   const auto begin = word.find_first_not_of("0123456789&");
-  return begin != std::string::npos && begin <= 1 && word[begin] == '>';
+  return begin != std::string::npos && begin <= 1 && word[begin] == '>' &&
+         !word.substr(begin).starts_with(">=");  // "torch>=2.0"
 }
 
 void note_shell_words(ForeignLine& line) {
