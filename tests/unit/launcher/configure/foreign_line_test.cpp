@@ -389,6 +389,7 @@ TEST_CASE("words of the shell in quotes became arguments of the script without a
           "[launcher][configure]") {
   const auto note = "'2>&1' and what follows are arguments of the script here";
   CHECK(has_note(read("torchrun --nproc_per_node 2 t.py --lr 1 2>&1 | tee log"), note));
+  CHECK_FALSE(has_note(read("torchrun t.py --needs >=2.0"), "the shell's own words"));
   CHECK(has_note(read("torchrun --nproc_per_node 2 t.py && ls"), "'&&' and what follows"));
   CHECK(has_note(read("torchrun --nproc_per_node 2 t.py >log"), "'>log' and what follows"));
   CHECK_FALSE(
