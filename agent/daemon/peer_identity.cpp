@@ -3,6 +3,8 @@
 #include "agent/daemon/peer_rules.hpp"
 #include "common/text.hpp"
 
+#include <boost/asio/ip/address.hpp>
+
 #include <algorithm>
 #include <cctype>
 #include <utility>
@@ -11,8 +13,9 @@ namespace acc::agent::daemon {
 
 namespace {
 
-/// An address may have moved to another node since.
-constexpr Millis kSeenFor{10 * 60 * 1000};
+/// For so long one that was answered by another daemon, or by none, isn't asked again.
+constexpr Millis kAskedFor{2'000};
+constexpr std::size_t kMostSuspects = 16;
 constexpr const char* kNotSent =
     ": nothing was asked of it. Does something at that address forward connections, or does the "
     "name lead to the wrong node?";
@@ -35,7 +38,25 @@ std::string short_name(std::string_view host) {
   return made;
 }
 
+/// A container's host name may be "localhost": each host's own, or the end of a tunnel.
+bool is_loopback(std::string_view host) {
+  return to_lower(host).starts_with("localhost") || host.starts_with("127.") || host == "::1";
+}
+
+bool has_host_name(std::string_view host, const PeerIdentity& answered) {
+  return is_same_host(host, answered.name) && !is_loopback(answered.name);
+}
+
 }  // namespace
+
+std::string node_key(const std::string& node, std::uint16_t default_port) {
+  const auto address = parse_node_address(node);
+  if (!address) return node;
+  boost::system::error_code is_name;
+  const auto numeric = boost::asio::ip::make_address(address->host, is_name);
+  const auto host = is_name ? to_lower(address->host) : numeric.to_string();
+  return host + ':' + std::to_string(address->port != 0 ? address->port : default_port);
+}
 
 bool is_same_host(std::string_view one, std::string_view other) {
   if (one.size() > other.size()) std::swap(one, other);
@@ -46,21 +67,29 @@ bool is_same_host(std::string_view one, std::string_view other) {
          (one.size() == other.size() || (is_name && other[one.size()] == '.'));
 }
 
+SeenNodes::Nodes::const_iterator SeenNodes::find(const std::string& node) const {
+  return nodes_.find(node_key(node, default_port_));
+}
+
+bool SeenNodes::has(const std::string& node) const { return find(node) != nodes_.end(); }
+
 void SeenNodes::set_nodes(const std::vector<std::string>& nodes) {
   auto before = std::exchange(nodes_, {});
   by_host_.clear();
   by_identity_.clear();
   for (const auto& name : nodes) {
-    Node node{host_of(name)};
-    if (const auto known = before.find(name); known != before.end()) node = known->second;
-    const auto [it, is_new] = nodes_.emplace(name, std::move(node));
+    auto key = node_key(name, default_port_);
+    Node node{name, host_of(name)};
+    if (const auto known = before.find(key); known != before.end()) {
+      node.identity = known->second.identity;
+      node.at = known->second.at;
+    }
+    const auto [it, is_new] = nodes_.emplace(std::move(key), std::move(node));
     if (!is_new) continue;
     by_host_.emplace(short_name(it->second.host), it);
     if (!it->second.identity.empty()) by_identity_.emplace(it->second.identity, it);
   }
 }
-
-bool SeenNodes::is_recent(const Node& node, Instant now) { return now - node.at < kSeenFor; }
 
 void SeenNodes::unlink(Index& index, const std::string& key, Nodes::iterator node) {
   const auto [from, to] = index.equal_range(key);
@@ -69,7 +98,7 @@ void SeenNodes::unlink(Index& index, const std::string& key, Nodes::iterator nod
 }
 
 void SeenNodes::saw(const std::string& node, const PeerIdentity& answered, Instant now) {
-  const auto it = nodes_.find(node);
+  const auto it = nodes_.find(node_key(node, default_port_));
   if (it == nodes_.end()) return;
   unlink(by_identity_, it->second.identity, it);
   it->second.identity = answered.identity;
@@ -77,40 +106,52 @@ void SeenNodes::saw(const std::string& node, const PeerIdentity& answered, Insta
   if (!answered.identity.empty()) by_identity_.emplace(answered.identity, it);
 }
 
-bool SeenNodes::is_known_as_own(const std::string& node, Instant now) const {
-  if (is_same_host(host_of(node), own_.name)) return true;
-  const auto it = nodes_.find(node);
-  return it != nodes_.end() && it->second.identity == own_.identity && is_recent(it->second, now);
-}
-
 bool SeenNodes::is_own_in_disguise(const std::string& wanted, const PeerIdentity& answered) const {
-  return !answered.identity.empty() && answered.identity == own_.identity &&
-         !is_same_host(host_of(wanted), own_.name);
+  return is_own(answered) && !is_same_host(host_of(wanted), own_.name);
 }
 
-std::string SeenNodes::complaint(const std::string& wanted, const PeerIdentity& answered,
-                                 Instant now) const {
+bool SeenNodes::is_answered_by(const std::string& node, const PeerIdentity& answered,
+                               Instant since) const {
+  const auto it = find(node);
+  return it != nodes_.end() && !answered.identity.empty() &&
+         it->second.identity == answered.identity && it->second.at >= since;
+}
+
+std::vector<std::string> SeenNodes::suspects(const std::string& wanted,
+                                             const PeerIdentity& answered, bool is_here,
+                                             Instant now) const {
+  const auto self = find(wanted);
   // An alias that the settings don't have may mean any of them.
-  if (answered.identity.empty() || !has(wanted)) return {};
-  const bool is_by_name = is_same_host(host_of(wanted), answered.name);
-  const std::string* other = nullptr;
-  const auto look = [&](const Index& index, const std::string& key) {
+  if (answered.identity.empty() || self == nodes_.end()) return {};
+  const auto& host = self->second.host;
+  const bool is_by_name = has_host_name(host, answered);
+  const bool is_own_here = is_here && is_own(answered);
+  if (is_own_here && (is_by_name || is_loopback(host))) return {};
+  std::vector<std::string> found;
+  const auto look = [&](const Index& index, const std::string& key, auto&& is_suspect) {
     const auto [from, to] = index.equal_range(key);
-    for (auto it = from; it != to; ++it) {
-      const auto& [node, facts] = *it->second;
-      if (node == wanted) continue;
-      const bool other_by_name = is_same_host(facts.host, answered.name);
-      const bool was_other = facts.identity == answered.identity && is_recent(facts, now);
-      // Several daemons of one host differ in their ports.
-      if (!(is_by_name ? was_other && other_by_name : was_other || other_by_name)) continue;
-      other = &node;
+    for (auto it = from; it != to && found.size() < kMostSuspects; ++it) {
+      const auto& node = it->second->second;
+      if (it->second != self && is_suspect(node)) found.push_back(node.name);
     }
   };
-  look(by_identity_, answered.identity);
-  if (other == nullptr) look(by_host_, short_name(answered.name));
-  if (other == nullptr) return {};
+  // Several daemons of one host differ in their ports; this node itself leads here directly.
+  const bool needs_name = is_by_name || is_own_here;
+  look(by_identity_, answered.identity,
+       [&](const Node& node) { return !needs_name || has_host_name(node.host, answered); });
+  if (is_by_name) return found;
+  look(by_host_, short_name(answered.name), [&](const Node& node) {
+    const bool was_asked = node.at != Instant::min() && now - node.at < kAskedFor;
+    return has_host_name(node.host, answered) && node.identity != answered.identity && !was_asked;
+  });
+  return found;
+}
+
+std::string SeenNodes::complaint(const std::string& wanted, const std::string& other,
+                                 const PeerIdentity& answered) const {
+  if (is_own(answered)) return leads_back(wanted, own_);
   return wanted + " is answered by the acc-agent of " + in_quotes(answered.name, 80) +
-         ", which is the node " + *other + kNotSent;
+         ", which is the node " + other + kNotSent;
 }
 
 std::string leads_back(const std::string& wanted, const PeerIdentity& own) {

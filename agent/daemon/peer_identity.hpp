@@ -2,6 +2,7 @@
 
 #include "common/duration.hpp"
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
@@ -23,43 +24,61 @@ struct PeerIdentity {
 /// The same machine by these names: equal, or one with the domain of the other behind it.
 [[nodiscard]] bool is_same_host(std::string_view one, std::string_view other);
 
+/// A node by which it is compared: "b:29700" of "B", "fd00::1:29700" of "[FD00:0::1]".
+[[nodiscard]] std::string node_key(const std::string& node, std::uint16_t default_port);
+
 /// The nodes of the settings, with who answered for each of them last. What is known is little: a
-/// node may be named by an alias, or an address that something translates. So a node is refused
-/// only where another name of the settings fits the daemon that answered.
+/// node may be named by an alias, or an address that something translates, and hosts may have one
+/// host name. So a node is refused only where another name of the settings is answered by the same
+/// daemon at that moment; what is kept here says only which of them to ask.
 class SeenNodes {
  public:
-  explicit SeenNodes(PeerIdentity own) : own_{std::move(own)} {}
+  SeenNodes(PeerIdentity own, std::uint16_t default_port)
+      : own_{std::move(own)}, default_port_{default_port} {}
 
   /// @param nodes  of the settings: HOST[:PORT]
   void set_nodes(const std::vector<std::string>& nodes);
-  [[nodiscard]] bool has(const std::string& node) const { return nodes_.contains(node); }
-  /// Of those that aren't in the settings nothing is kept.
+  [[nodiscard]] bool is_empty() const { return nodes_.empty(); }
+  [[nodiscard]] bool has(const std::string& node) const;
+  /// Of those that aren't in the settings nothing is kept. No identity: it could not be asked.
   void saw(const std::string& node, const PeerIdentity& answered, Instant now);
-  /// Why the daemon that answered isn't that of `wanted`; empty: there is no sign of that.
-  [[nodiscard]] std::string complaint(const std::string& wanted, const PeerIdentity& answered,
-                                      Instant now) const;
+  /// Other nodes of the settings of which the daemon that answered for `wanted` may be, to be
+  /// asked: at most 16.
+  /// @param is_here  at our own door, directly
+  [[nodiscard]] std::vector<std::string> suspects(const std::string& wanted,
+                                                  const PeerIdentity& answered, bool is_here,
+                                                  Instant now) const;
+  /// Whether that daemon answered for it, not before `since`.
+  [[nodiscard]] bool is_answered_by(const std::string& node, const PeerIdentity& answered,
+                                    Instant since) const;
+  [[nodiscard]] bool is_own(const PeerIdentity& answered) const {
+    return !answered.identity.empty() && answered.identity == own_.identity;
+  }
   /// Whether it is this daemon, under a name that isn't its host's.
   [[nodiscard]] bool is_own_in_disguise(const std::string& wanted,
                                         const PeerIdentity& answered) const;
-  /// Whether this daemon itself answered for it last.
-  [[nodiscard]] bool is_known_as_own(const std::string& node, Instant now) const;
+  /// The sentence for it.
+  [[nodiscard]] std::string complaint(const std::string& wanted, const std::string& other,
+                                      const PeerIdentity& answered) const;
   [[nodiscard]] const PeerIdentity& own() const { return own_; }
 
  private:
   struct Node {
+    std::string name;  ///< in the settings
     std::string host;
     std::string identity{};  ///< of who answered for it last
-    Instant at{};
+    Instant at = Instant::min();
   };
   using Nodes = std::map<std::string, Node, std::less<>>;
   /// A cluster has thousands of nodes, each of which a list compares with all others.
   using Index = std::multimap<std::string, Nodes::iterator>;
 
   static void unlink(Index& index, const std::string& key, Nodes::iterator node);
-  [[nodiscard]] static bool is_recent(const Node& node, Instant now);
+  [[nodiscard]] Nodes::const_iterator find(const std::string& node) const;
 
   PeerIdentity own_;
-  Nodes nodes_;
+  std::uint16_t default_port_;
+  Nodes nodes_;    ///< by node_key()
   Index by_host_;  ///< by the first label of the name, in small letters
   Index by_identity_;
 };

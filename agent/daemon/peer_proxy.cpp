@@ -33,6 +33,8 @@ namespace {
 constexpr std::size_t kProxyPieceBytes = 16 * 1024;  // as a TLS record
 constexpr std::size_t kMostFacts = 64 * 1024;        // of one node's reply in the list
 constexpr std::size_t kAskedAtOnce = 256;
+constexpr std::string_view kBusy = "busy";  // says nothing of who is there
+constexpr uid_t kOperator = 0;              // who named the nodes of the settings
 constexpr Millis kKeptFor{2'000};
 constexpr std::size_t kMostKept = 256;
 /// Of the other daemon's reply; the rest is about its connection.
@@ -151,12 +153,9 @@ struct PeerProxy::Exchange {
 
 struct PeerProxy::Listing {
   explicit Listing(asio::io_context& io) : ready{io, Instant::max()} {}
-  struct Answerer {
-    PeerIdentity identity;
-    bool is_here = false;
-  };
   std::vector<NodeAnswer> answers;
   std::vector<Answerer> answerers;  ///< one for each answer
+  Instant since = clock_now();
   std::size_t next = 0;
   std::size_t asking = 0;
   bool is_done = false;
@@ -180,7 +179,7 @@ PeerProxy::PeerProxy(asio::io_context& io, const Jobs& jobs, ClusterSecret& secr
       secret_{secret},
       users_{users},
       settings_{std::move(settings)},
-      seen_{{jobs.node().identity, jobs.node().name}},
+      seen_{{jobs.node().identity, jobs.node().name}, settings_.port},
       kept_timer_{io} {
   seen_.set_nodes(settings_.nodes);
 }
@@ -252,7 +251,7 @@ awaitable<HttpReply> PeerProxy::pass_on(Principal who, HttpRequest request) {
   std::string text = peer_request(request, *target, *user, is_head);
   request.body = std::string{};
   const auto node = with_port(*address);
-  const std::string line = *user + '@' + join_host_port(node.host, node.port);
+  const std::string line = *user + '@' + node_key(target->node, settings_.port);
   auto stream = take_kept(line, *tls);
   if (!stream) {
     Way way{target->node, node, *user, who.quota_owner(), *tls};
@@ -293,23 +292,34 @@ awaitable<HttpReply> PeerProxy::pass_on(Principal who, HttpRequest request) {
   co_return reply;
 }
 
-awaitable<PeerDialled> PeerProxy::connect(Way way) {
-  auto dialled =
-      co_await dial_peer(io_, lookups_, turns_, way.uid, way.to, way.tls, settings_.connect);
-  if (!dialled) co_return dialled.error();
+struct PeerProxy::Introduced {
+  std::unique_ptr<PeerStream> stream;  ///< null: the connection doesn't go on
+  Answerer from;
+  unsigned status = 0;
+  std::string body;
+};
+
+awaitable<PeerProxy::Introduction> PeerProxy::introduce(Way way, Millis limit) {
+  auto dialled = co_await dial_peer(io_, lookups_, turns_, way.uid, way.to, way.tls, limit);
+  // A user whose share of look-ups is used up can make attempts fail.
+  const bool counts = way.uid == kOperator;
+  if (!dialled) {
+    if (counts && dialled.error().code != kBusy) seen_.saw(way.node, {}, clock_now());
+    co_return dialled.error();
+  }
   const bool is_here = is_own_door(**dialled);
   const auto exchange = std::make_shared<Exchange>(std::move(*dialled), way.node, false);
   HttpRequest request;
   request.method = "GET";
   auto text = peer_request(request, {way.node, std::string{kIdentityTarget}}, way.user, false);
   PeerError error;
-  const Instant due = clock_now() + settings_.connect;
+  const Instant due = clock_now() + limit;
   const bool is_answered =
-      co_await exchange->ask(io_.get_executor(), std::move(text), due, settings_.connect, error);
+      co_await exchange->ask(io_.get_executor(), std::move(text), due, limit, error);
   if (!is_answered) {
+    if (counts) seen_.saw(way.node, {}, clock_now());
     if (error.code == "no_answer")
-      error.what = way.node + " took the connection, but did not answer within " +
-                   describe(settings_.connect) +
+      error.what = way.node + " took the connection, but did not answer within " + describe(limit) +
                    ": is the process there stopped, or another program?";
     co_return error;
   }
@@ -317,19 +327,28 @@ awaitable<PeerDialled> PeerProxy::connect(Way way) {
   auto step = Step::needs_more;
   while (step != Step::done && step != Step::broken && exchange->body.size() <= kMostFacts)
     step = co_await exchange->next();
-  const auto answered = identity_in(exchange->parser);
-  auto wrong = co_await find_complaint(way.node, answered, is_here);
+  Introduced made{nullptr, {identity_in(exchange->parser), is_here}, exchange->parser.status(), {}};
+  seen_.saw(way.node, made.from.identity, clock_now());
+  made.body = std::move(exchange->body);
+  if (step == Step::done && exchange->input.empty() && exchange->parser.keeps_alive())
+    made.stream = std::move(exchange->stream);
+  co_return made;
+}
+
+awaitable<PeerDialled> PeerProxy::connect(Way way) {
+  const auto node = way.node;
+  auto made = co_await introduce(std::move(way), settings_.connect);
+  if (!made) co_return made.error();
+  auto wrong = co_await find_complaint(node, made->from);
   if (!wrong.empty()) co_return PeerError{502, "wrong_node", std::move(wrong)};
-  const bool goes_on =
-      step == Step::done && exchange->input.empty() && exchange->parser.keeps_alive();
   // Another connection might end elsewhere.
-  if (!goes_on && exchange->parser.status() == 403)
-    co_return PeerError{403, "authentication_failed", error_in(exchange->body)};
-  if (!goes_on)
+  if (!made->stream && made->status == 403)
+    co_return PeerError{403, "authentication_failed", error_in(made->body)};
+  if (!made->stream)
     co_return PeerError{
         502, "node_unreachable",
-        way.node + " closed the connection without an answer: was its acc-agent stopped?"};
-  co_return std::move(exchange->stream);
+        node + " closed the connection without an answer: was its acc-agent stopped?"};
+  co_return std::move(made->stream);
 }
 
 bool PeerProxy::is_own_door(const PeerStream& stream) const {
@@ -337,33 +356,58 @@ bool PeerProxy::is_own_door(const PeerStream& stream) const {
   return to.port() == settings_.port && is_own_address(to.address());
 }
 
-awaitable<std::string> PeerProxy::find_complaint(std::string node, PeerIdentity answered,
-                                                 bool is_here) {
-  const bool is_own = !answered.identity.empty() && answered.identity == seen_.own().identity;
-  if (is_own && !is_here && seen_.is_own_in_disguise(node, answered)) {
-    // Of a node behind an address that is translated, its name in the settings leads back, too.
-    if (!seen_.has(node)) co_return leads_back(node, seen_.own());
-    const bool is_elsewhere = co_await has_other_own_name(node);
-    if (is_elsewhere) co_return leads_back(node, seen_.own());
+awaitable<std::string> PeerProxy::find_complaint(std::string node, Answerer from) {
+  const auto& answered = from.identity;
+  const bool leads_here = !from.is_here && seen_.is_own_in_disguise(node, answered);
+  // Without nodes in the settings there is none to take this one for.
+  if (leads_here && !seen_.has(node))
+    co_return seen_.is_empty() ? std::string{} : leads_back(node, seen_.own());
+  const Instant due = clock_now() + settings_.list;
+  const auto others = seen_.suspects(node, answered, from.is_here, clock_now());
+  for (const auto& other : others) {
+    const bool is_same = co_await is_answered_by(other, answered, due);
+    if (is_same) co_return seen_.complaint(node, other, answered);
   }
-  auto wrong = is_own ? std::string{} : seen_.complaint(node, answered, clock_now());
-  if (wrong.empty()) seen_.saw(node, answered, clock_now());
-  co_return wrong;
+  // Of a node behind an address that is translated, its name in the settings leads back, too.
+  if (!leads_here) co_return std::string{};
+  const bool is_elsewhere = co_await has_other_own_name(node, due);
+  co_return is_elsewhere ? leads_back(node, seen_.own()) : std::string{};
+}
+
+// Now, and not once: addresses move, and daemons start again.
+awaitable<bool> PeerProxy::is_answered_by(std::string node, PeerIdentity answered, Instant due) {
+  const auto address = parse_node_address(node);
+  const auto tls = secret_.for_dialling();
+  if (!address || !tls) co_return false;
+  if (seen_.is_own(answered)) {
+    // Its door may be open at another address alone.
+    const bool is_here = co_await leads_to_own_door(with_port(*address), due);
+    if (is_here) co_return true;
+  }
+  const auto left = std::chrono::duration_cast<Millis>(due - clock_now());
+  if (left <= Millis{0}) co_return false;
+  Way way{node, with_port(*address), "root", kOperator, *tls};
+  const auto made = co_await introduce(std::move(way), left);
+  if (made && made->stream) made->stream->close();
+  co_return made && made->from.identity.identity == answered.identity;
+}
+
+awaitable<bool> PeerProxy::leads_to_own_door(NodeAddress node, Instant due) {
+  const auto looked_up = co_await lookups_.find(kOperator, std::move(node), due);
+  co_return std::ranges::any_of(looked_up.found, [this](const auto& at) {
+    return at.port() == settings_.port && is_own_address(at.address());
+  });
 }
 
 // Rarely asked: of a name that leads back over something else.
-awaitable<bool> PeerProxy::has_other_own_name(std::string node) {
-  const Instant due = clock_now() + settings_.list;
-  constexpr uid_t kOperator = 0;
+awaitable<bool> PeerProxy::has_other_own_name(std::string node, Instant due) {
+  const auto key = node_key(node, settings_.port);
   const auto nodes = settings_.nodes;
   for (const auto& other : nodes) {
-    if (other == node) continue;
-    if (seen_.is_known_as_own(other, clock_now())) co_return true;
     const auto address = parse_node_address(other);
-    if (!address) continue;
-    const auto looked_up = co_await lookups_.find(kOperator, with_port(*address), due);
-    for (const auto& at : looked_up.found)
-      if (at.port() == settings_.port && is_own_address(at.address())) co_return true;
+    if (!address || node_key(other, settings_.port) == key) continue;
+    const bool is_here = co_await leads_to_own_door(with_port(*address), due);
+    if (is_here) co_return true;
   }
   co_return false;
 }
@@ -406,7 +450,7 @@ awaitable<HttpReply> PeerProxy::list(Principal who) {
         listing->ready.cancel();
       });
     co_await Listing::all_asked(listing);
-    co_await compare(listing);
+    compare(*listing);
     listing->body = encode_nodes(listing->answers);
   } else {
     listing->body = encode_nodes({});
@@ -419,23 +463,33 @@ awaitable<HttpReply> PeerProxy::list(Principal who) {
 }
 
 // When all have answered: of two nodes for which one daemon does, the first has no sign of that.
-awaitable<void> PeerProxy::compare(std::shared_ptr<Listing> listing) {
-  const auto& answers = listing->answers;
-  for (std::size_t i = 0; i < answers.size(); ++i) {
-    const auto& [identity, is_here] = listing->answerers[i];
-    const bool is_own = identity.identity == seen_.own().identity;
-    if (!answers[i].facts.empty() && (!is_own || is_here))
-      seen_.saw(answers[i].node, identity, clock_now());
-  }
-  for (std::size_t i = 0; i < answers.size(); ++i) {
-    auto& answer = listing->answers[i];
-    const auto& from = listing->answerers[i];
+void PeerProxy::compare(Listing& listing) {
+  for (std::size_t i = 0; i < listing.answers.size(); ++i)
+    if (listing.answers[i].code != kBusy)
+      seen_.saw(listing.answers[i].node, listing.answerers[i].identity, clock_now());
+  for (std::size_t i = 0; i < listing.answers.size(); ++i) {
+    auto& answer = listing.answers[i];
     if (answer.facts.empty()) continue;
-    answer.error = co_await find_complaint(answer.node, from.identity, from.is_here);
+    answer.error = complaint_in(listing, i);
     if (answer.error.empty()) continue;
     answer.code = "wrong_node";
     answer.facts.clear();
   }
+}
+
+// As find_complaint(), of what was just answered.
+std::string PeerProxy::complaint_in(const Listing& listing, std::size_t number) const {
+  const auto& node = listing.answers[number].node;
+  const auto& [answered, is_here] = listing.answerers[number];
+  for (const auto& other : seen_.suspects(node, answered, is_here, clock_now())) {
+    if (seen_.is_answered_by(other, answered, listing.since))
+      return seen_.complaint(node, other, answered);
+  }
+  const bool leads_here = !is_here && seen_.is_own_in_disguise(node, answered);
+  const bool is_elsewhere = leads_here && std::ranges::any_of(listing.answerers, [&](auto& one) {
+                              return one.is_here && seen_.is_own(one.identity);
+                            });
+  return is_elsewhere ? leads_back(node, seen_.own()) : std::string{};
 }
 
 awaitable<void> PeerProxy::ask_some(std::string user, std::shared_ptr<Listing> listing) {
@@ -454,7 +508,6 @@ awaitable<void> PeerProxy::ask_one(std::string user, std::shared_ptr<Listing> li
   if (!address) co_return fail("bad_request", in_quotes(answer.node, 80) + " is no HOST[:PORT]");
   if (!tls) co_return fail("no_secret", tls.error().what);
   const Instant due = clock_now() + settings_.list;
-  constexpr uid_t kOperator = 0;  // the names are of the settings
   auto stream = co_await dial_peer(io_, lookups_, turns_, kOperator, with_port(*address), *tls,
                                    settings_.list);
   if (!stream) co_return fail(stream.error().code, stream.error().what);

@@ -64,11 +64,22 @@ class PeerProxy final : public OtherNodes {
   };
   /// A new connection, to a daemon that isn't known to be another node's.
   boost::asio::awaitable<PeerDialled> connect(Way way);
+  /// Who answers at the end of a new connection.
+  struct Answerer {
+    PeerIdentity identity;
+    bool is_here = false;  ///< at our own door, directly
+  };
+  /// A daemon that has said who it is.
+  struct Introduced;
+  using Introduction = boost::system::result<Introduced, PeerError>;
+  boost::asio::awaitable<Introduction> introduce(Way way, Millis limit);
   /// Why the daemon that answered isn't that of `node`; empty: there is no sign of that.
-  boost::asio::awaitable<std::string> find_complaint(std::string node, PeerIdentity answered,
-                                                     bool is_here);
-  boost::asio::awaitable<bool> has_other_own_name(std::string node);
-  boost::asio::awaitable<void> compare(std::shared_ptr<Listing> listing);
+  boost::asio::awaitable<std::string> find_complaint(std::string node, Answerer from);
+  boost::asio::awaitable<bool> is_answered_by(std::string node, PeerIdentity answered, Instant due);
+  boost::asio::awaitable<bool> leads_to_own_door(NodeAddress node, Instant due);
+  boost::asio::awaitable<bool> has_other_own_name(std::string node, Instant due);
+  void compare(Listing& listing);
+  [[nodiscard]] std::string complaint_in(const Listing& listing, std::size_t number) const;
   /// At our own door: what forwards it stands on this host, and reaches what it could itself.
   [[nodiscard]] bool is_own_door(const PeerStream& stream) const;
   /// A connection that was kept; null: there is none. A new secret has another context.
@@ -89,7 +100,7 @@ class PeerProxy final : public OtherNodes {
   /// By user: those that ask while the nodes are being asked get the same answer.
   std::map<uid_t, std::shared_ptr<Listing>> listings_;
   struct Kept {
-    std::string line;  ///< user and node
+    std::string line;  ///< user and node, as the daemon at its end was judged
     Tls tls;
     std::unique_ptr<PeerStream> stream;
     Instant until;

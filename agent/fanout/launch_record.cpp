@@ -48,6 +48,13 @@ std::string string_of(const Json& object, const char* key) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string{};
 }
 
+/// Stands for all users that a file system doesn't tell apart, as NFS with squashing.
+uid_t overflow_uid() {
+  constexpr uid_t kUsual = 65534;
+  const auto text = read_small_file("/proc/sys/kernel/overflowuid");
+  return parse_number<uid_t>(trim(text)).value_or(kUsual);
+}
+
 /// With all folders above that are missing; those of our own only for this user.
 bool make_folders(const std::string& path) {
   for (auto slash = path.find('/', 1); slash != std::string::npos; slash = path.find('/', slash + 1))
@@ -147,6 +154,11 @@ void remove_record(const std::string& id) {
     ::unlink((folder + "/" + id + std::string{kEnd}).c_str());
 }
 
+uid_t owner_of_record(uid_t file, uid_t self) {
+  static const uid_t overflow = overflow_uid();
+  return file == overflow ? self : file;
+}
+
 std::vector<LaunchRecord> read_records() {
   std::vector<LaunchRecord> records;
   const auto folder = launches_folder();
@@ -159,7 +171,7 @@ std::vector<LaunchRecord> read_records() {
     if (!record || name != record->id + std::string{kEnd}) continue;
     struct stat info {};
     if (::stat((folder + "/" + name).c_str(), &info) != 0) continue;  // removed meanwhile
-    record->user = user_name(info.st_uid);
+    record->user = user_name(owner_of_record(info.st_uid, ::geteuid()));
     records.push_back(std::move(*record));
   }
   ::closedir(open);

@@ -2,6 +2,8 @@
 
 #include "common/error.hpp"
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -41,6 +43,9 @@ struct LaunchRecord {
 /// For this user alone; whole or not at all.
 Result<void> write_record(const LaunchRecord& record);
 void remove_record(const std::string& id);
+/// The owner of a record whose file has the owner `file`, as `self` reads it. A file system that
+/// squashes users says "nobody" of all files: the reader's own, as the folder is the reader's.
+[[nodiscard]] uid_t owner_of_record(uid_t file, uid_t self);
 /// All that can be read, the oldest first.
 [[nodiscard]] std::vector<LaunchRecord> read_records();
 

@@ -43,7 +43,8 @@ std::string refusal_text(unsigned status, const std::string& body) {
 int code_of_refusal(unsigned status, const std::string& body) {
   if (is_full(status, body)) return agent::kNoRoomExit;
   const auto code = text_of(parse_json(body), "code");
-  if (code == "no_such_user" || code == "authentication_failed" || code == "version_differs")
+  if (code == "no_such_user" || code == "authentication_failed" || code == "version_differs" ||
+      code == "wrong_node")
     return to_int(ExitCode::refused);
   if (status == kHttpBadRequest) return to_int(ExitCode::usage);
   // Or it takes no jobs now, as it is drained.

@@ -228,7 +228,7 @@ std::string node_prefix(const std::string& node) {
 
 bool is_unanswered(unsigned status, const std::string& body) {
   const auto code = text_of(parse_json(body), "code");
-  if (status == kHttpBadGateway) return code != "authentication_failed";
+  if (status == kHttpBadGateway) return code != "authentication_failed" && code != "wrong_node";
   return status == kHttpGatewayTimeout || code == "busy";
 }
 

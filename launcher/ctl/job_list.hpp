@@ -81,7 +81,7 @@ struct JobRow {
 /// Of an error's answer: its sentence and its complaints, printable; empty if it has none.
 [[nodiscard]] std::string error_of(const std::string& body);
 /// Does this reply say that another node can't be reached, or gives no answer? One that knows
-/// another secret does answer.
+/// another secret, or is another node, does answer.
 [[nodiscard]] bool is_unanswered(unsigned status, const std::string& body);
 
 }  // namespace acc::ctl

@@ -353,6 +353,17 @@ class Relays(ClusterTest):
         self.addCleanup(program.stdout.close)
         self.addCleanup(program.kill)
         self.assertEqual(program.stdout.readline(), b"ready\n")
+        return program
+
+    def know(self, host, **addresses):
+        """What that host takes for the addresses of names, beside its users."""
+        users = os.path.join(self.folder, f"passwd-{host}")
+        self.hosts.hosts_entry(host, {**{name: self.hosts.address(name) for name in "abcd"}, **addresses})
+        self.hosts.etc[host]["/etc/passwd"] = users
+
+    def asked(self, daemon, node):
+        answer = self.curl(daemon, f"http://acc/v1/nodes/{node}/v1/node")
+        return answer.get("code") or answer["name"]
 
     def nodes(self, daemon):
         return {row["node"]: row.get("code") or row["facts"]["name"] for row in self.curl(daemon, "http://acc/v1/nodes")["nodes"]}
@@ -402,6 +413,78 @@ class Relays(ClusterTest):
         self.assertEqual(self.nodes(a), {self.hosts.address("b"): "a", self.hosts.address("d"): "c"})
         for name, host in zip(names.split(","), "ac"):
             self.assertEqual(self.curl(a, f"http://acc/v1/nodes/{name}/v1/node").get("name"), host)
+
+    def test_an_order_for_a_node_whose_name_leads_to_this_host_was_carried_out_here(self):
+        for address in ("127.0.1.1", self.hosts.address("a")):
+            self.know("a", b=address)
+            a = self.daemon("a", "--nodes", "a,b")
+            answer = self.curl(a, "--json", json.dumps({"reason": "b"}), "http://acc/v1/nodes/b/v1/node/drain")
+            self.assertEqual(answer.get("code"), "wrong_node", answer)
+            self.assertIn("b leads back to this node, a", answer["error"])
+            self.assertFalse(self.curl(a, "http://acc/v1/node").get("drained"))
+            self.assertEqual(self.nodes(a), {"a": "a", "b": "wrong_node"})
+            a.process.kill()
+            a.process.wait()
+        for own in (self.hosts.address("a"), "localhost"):
+            a = self.daemon("a", "--nodes", f"c,{own}")
+            self.assertEqual([self.asked(a, own), self.nodes(a)[own]], ["a", "a"])
+            a.process.kill()
+            a.process.wait()
+
+    def test_a_node_named_with_its_port_or_in_capitals_was_not_checked(self):
+        a = self.daemon("a", "--nodes", "a,b,c")
+        self.daemon("c")
+        self.relay("b", to="c")
+        for name in (f"b:{PORT}", "B", "b"):
+            self.assertEqual(self.asked(a, name), "wrong_node", name)
+
+    def test_a_node_behind_a_translated_address_was_refused_by_its_name_with_the_port(self):
+        self.relay("b", to="a")
+        a = self.daemon("a", "--nodes", f"{self.hosts.address('b')},c")
+        self.assertEqual([self.asked(a, self.hosts.address("b") + port) for port in (f":{PORT}", "")], ["a", "a"])
+
+    def test_a_relay_that_has_ended_kept_a_healthy_node_from_being_asked(self):
+        names = [self.hosts.address(name) for name in "abc"]
+        a = self.daemon("a", "--nodes", ",".join(names))
+        self.daemon("c")
+        relay = self.relay("b", to="c")
+        # Which of the two is right nothing says; this node, directly, is.
+        self.assertEqual(self.nodes(a), dict(zip(names, ("a", "wrong_node", "wrong_node"))))
+        relay.kill()
+        relay.wait()
+        self.assertEqual([self.asked(a, name) for name in names], ["a", "no_daemon", "c"])
+        relay = self.relay("b", to="a")
+        self.assertEqual(self.nodes(a), dict(zip(names, ("a", "wrong_node", "c"))))
+
+    def test_nodes_that_took_each_others_address_were_refused_for_ten_minutes(self):
+        self.know("a", x=self.hosts.address("b"), y=self.hosts.address("d"))
+        a = self.daemon("a", "--nodes", "a,x,y")
+        b, _ = self.daemon("b"), self.daemon("c")
+        relay = self.relay("d", to="c")
+        self.assertEqual(self.nodes(a), {"a": "a", "x": "b", "y": "c"})
+        b.process.kill()
+        b.process.wait()
+        relay.kill()
+        relay.wait()
+        self.relay("b", to="c")  # the address of x is c's now, and that of y nobody's
+        self.assertEqual(self.asked(a, "x"), "c")
+
+    def test_the_own_public_name_was_refused_without_any_nodes_in_the_settings(self):
+        self.relay("b", to="a")
+        a = self.daemon("a")
+        self.assertEqual(self.asked(a, self.hosts.address("b")), "a")
+
+    def test_a_node_was_refused_whose_host_name_is_that_of_another_name_of_the_settings(self):
+        """As hosts made from one image: x is the host that calls itself c, and c another one."""
+        self.know("a", x=self.hosts.address("c"), c=self.hosts.address("b"))
+        a = self.daemon("a", "--nodes", "a,c,x")
+        b = self.daemon("b")
+        self.daemon("c")
+        self.assertEqual([self.asked(a, name) for name in "xc"], ["c", "b"])
+        self.assertEqual(self.nodes(a), {"a": "a", "c": "b", "x": "c"})
+        b.process.kill()
+        b.process.wait()
+        self.assertEqual(self.asked(a, "x"), "c")
 
 
 class Bursts(ClusterTest):

@@ -328,7 +328,7 @@ class Played(CtlTest):
         self.ctl("stop", "other", code=3)
 
     def test_a_node_that_gives_no_answer_was_a_refusal_in_one_command_and_a_failure_in_another(self):
-        for status, code, exit in ((504, "no_answer", 4), (502, "no_daemon", 4), (503, "busy", 4), (502, "authentication_failed", 5)):
+        for status, code, exit in ((504, "no_answer", 4), (502, "no_daemon", 4), (503, "busy", 4), (502, "authentication_failed", 5), (502, "wrong_node", 5)):
             for path in ("/v1/jobs", "/v1/node"):
                 self.service.replies["GET", "/v1/nodes/b" + path] = (status, {"error": f"b: {code}", "code": code})
             for words in (["ps"], ["status", "train"], ["node"]):

@@ -15,16 +15,19 @@ using Catch::Matchers::Contains;
 namespace {
 
 const Instant kStart{};
+constexpr bool kHere = true;
+using NodeList = std::vector<std::string>;
 
-SeenNodes of_na(const std::vector<std::string>& nodes = {"na", "nb", "nc"}) {
-  SeenNodes seen{{"id-a", "na"}};
+SeenNodes of_na(const NodeList& nodes = {"na", "nb", "nc"}) {
+  SeenNodes seen{{"id-a", "na"}, 29700};
   seen.set_nodes(nodes);
   return seen;
 }
 
-std::string asked(const SeenNodes& seen, const std::string& wanted, const PeerIdentity& answered,
-                  Millis later = Millis{0}) {
-  return seen.complaint(wanted, answered, kStart + later);
+/// Who is to be asked before the daemon that answered for `wanted` is taken for it.
+NodeList asked(const SeenNodes& seen, const std::string& wanted, const PeerIdentity& answered,
+               Millis later = Millis{0}) {
+  return seen.suspects(wanted, answered, !kHere, kStart + later);
 }
 
 }  // namespace
@@ -32,10 +35,11 @@ std::string asked(const SeenNodes& seen, const std::string& wanted, const PeerId
 TEST_CASE("a relay at a node's address made another node carry out what it was asked",
           "[agent][peers]") {
   const auto seen = of_na();
-  CHECK_THAT(asked(seen, "nb", {"id-c", "nc"}),
-             Contains("nb is answered by the acc-agent of 'nc'"));
+  CHECK(asked(seen, "nb", {"id-c", "nc"}) == NodeList{"nc"});
   CHECK(asked(seen, "nc", {"id-c", "nc"}).empty());
-  CHECK_FALSE(asked(seen, "nb", {"id-c", "nc.site"}).empty());
+  CHECK(asked(seen, "nb", {"id-c", "nc.site"}) == NodeList{"nc"});
+  CHECK_THAT(seen.complaint("nb", "nc", {"id-c", "nc"}),
+             Contains("nb is answered by the acc-agent of 'nc', which is the node nc"));
 }
 
 TEST_CASE("a relay at the address of a node drained the node that asked", "[agent][peers]") {
@@ -47,19 +51,40 @@ TEST_CASE("a relay at the address of a node drained the node that asked", "[agen
   CHECK_FALSE(seen.is_own_in_disguise("nb", {"", "na"}));      // an older acc-agent
 }
 
+TEST_CASE("an order for a node whose name leads to this host was carried out here",
+          "[agent][peers]") {
+  const PeerIdentity own{"id-a", "na"};
+  CHECK(of_na().suspects("nb", own, kHere, kStart) == NodeList{"na"});
+  CHECK(of_na().suspects("na", own, kHere, kStart).empty());
+  CHECK(of_na({"10.0.0.1", "nb"}).suspects("10.0.0.1", own, kHere, kStart).empty());
+  CHECK(of_na({"na", "localhost"}).suspects("localhost", own, kHere, kStart).empty());
+  auto addresses = of_na({"10.0.0.1", "10.0.0.2"});
+  addresses.saw("10.0.0.2", own, kStart);  // over a relay: the direct one is right
+  CHECK(addresses.suspects("10.0.0.1", own, kHere, kStart).empty());
+}
+
 TEST_CASE("nodes that have other names than their hosts are told apart by who answered for each",
           "[agent][peers]") {
   auto seen = of_na();
   const PeerIdentity third{"id-c", "ip-10-0-0-9"};
   CHECK(asked(seen, "nb", third).empty());  // nothing says that it isn't
   seen.saw("nc", third, kStart);
-  CHECK_FALSE(asked(seen, "nb", third).empty());
+  CHECK(asked(seen, "nb", third) == NodeList{"nc"});
   CHECK(asked(seen, "nc", third).empty());
-  CHECK(asked(seen, "nb", third, Millis{11 * 60 * 1000}).empty());  // it may have moved
-  seen.set_nodes({"na", "nb", "nc", "nd"});                         // what is known stays
-  CHECK_FALSE(asked(seen, "nb", third).empty());
+  seen.set_nodes({"na", "nb", "nc:29700", "nd"});  // what is known stays
+  CHECK(asked(seen, "nb", third) == NodeList{"nc:29700"});
+  CHECK(seen.is_answered_by("NC", third, kStart));
+  CHECK_FALSE(seen.is_answered_by("nc", third, kStart + Millis{1}));
   seen.saw("nc", {"id-c2", "ip-10-0-0-9"}, kStart);  // started again: not taken for nb any more
   CHECK(asked(seen, "nb", third).empty());
+}
+
+TEST_CASE("a node that can't be asked kept another one from answering", "[agent][peers]") {
+  auto seen = of_na({"10.0.0.2", "10.0.0.3"});
+  const PeerIdentity third{"id-c", "nc"};
+  seen.saw("10.0.0.2", third, kStart);
+  seen.saw("10.0.0.2", {}, kStart);
+  CHECK(asked(seen, "10.0.0.3", third).empty());
 }
 
 TEST_CASE("a relay that was asked first doesn't keep the real node from answering",
@@ -67,7 +92,7 @@ TEST_CASE("a relay that was asked first doesn't keep the real node from answerin
   auto seen = of_na();
   seen.saw("nb", {"id-c", "nc"}, kStart);
   CHECK(asked(seen, "nc", {"id-c", "nc"}).empty());
-  CHECK_FALSE(asked(seen, "nb", {"id-c", "nc"}).empty());
+  CHECK(asked(seen, "nb", {"id-c", "nc"}) == NodeList{"nc"});
 }
 
 TEST_CASE("aliases, addresses, ports and equal host names are no sign of a wrong node",
@@ -83,7 +108,29 @@ TEST_CASE("aliases, addresses, ports and equal host names are no sign of a wrong
   CHECK(asked(ports, "nb:1", {"id-1", "nb"}).empty());
   ports.saw("nb:1", {"id-1", "nb"}, kStart);
   CHECK(asked(ports, "nb:2", {"id-2", "nb"}).empty());
-  CHECK_FALSE(asked(ports, "nb:2", {"id-1", "nb"}).empty());
+  CHECK(asked(ports, "nb:2", {"id-1", "nb"}) == NodeList{"nb:1"});
+}
+
+TEST_CASE("hosts of one name, or named localhost, were refused for each other", "[agent][peers]") {
+  auto seen = of_na({"n1", "n2", "localhost:7001"});
+  const PeerIdentity clone{"id-2", "n1"};
+  CHECK(asked(seen, "n2", clone) == NodeList{"n1"});
+  seen.saw("n1", {"id-1", "n1"}, kStart);
+  CHECK(asked(seen, "n2", clone, Millis{1'999}).empty());  // was asked just now
+  CHECK(asked(seen, "n2", clone, Millis{2'000}) == NodeList{"n1"});
+  CHECK(asked(seen, "n2", {"id-3", "localhost"}).empty());
+  CHECK(asked(seen, "localhost:7001", {"id-3", "localhost"}).empty());
+}
+
+TEST_CASE("a node named with its port, in capitals or another form is the one of the settings",
+          "[agent][peers]") {
+  const auto seen = of_na({"na", "nb", "nc", "fd00::1"});
+  for (const auto* name : {"nb", "NB", "nb:29700", "Nb:29700"}) {
+    CHECK(seen.has(name));
+    CHECK(asked(seen, name, {"id-c", "nc"}) == NodeList{"nc"});
+  }
+  CHECK(seen.has("[FD00:0::1]:29700"));
+  CHECK_FALSE(seen.has("nb:29701"));
 }
 
 TEST_CASE("hosts are the same by name, with or without the domain", "[agent][peers]") {

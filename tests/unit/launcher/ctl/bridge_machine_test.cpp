@@ -203,6 +203,8 @@ SCENARIO("a node that can't run the job is told in one line, with its cure", "[c
           "b:29700: connection refused", 69},
       Row{503, R"({"error": "this node is drained: new disks", "code": "unavailable"})",
           "this node is drained: new disks", 69},
+      Row{502, R"({"error": "b leads back to this node, a", "code": "wrong_node"})",
+          "b leads back to this node, a", 77},
       Row{403, R"({"error": "no such user: 'alice'", "code": "no_such_user"})",
           "no such user: 'alice'", 77},
       Row{429,

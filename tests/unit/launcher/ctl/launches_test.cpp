@@ -29,6 +29,14 @@ LaunchState launch(std::vector<std::optional<JobRow>> jobs, const std::string& w
 
 }  // namespace
 
+TEST_CASE("the parts of a launch were shown beside it where the home is on NFS with squashing",
+          "[ctl][launches]") {
+  constexpr uid_t kNobody = 65534;
+  CHECK(agent::owner_of_record(kNobody, 1001) == 1001);
+  CHECK(agent::owner_of_record(1001, 1001) == 1001);
+  CHECK(agent::owner_of_record(1001, 0) == 1001);  // root looks with the home of another user
+}
+
 TEST_CASE("a launch is one row, whose end is that of all its parts", "[ctl][launches]") {
   auto row =
       row_of(launch({launch_job("hosts-x.0", "failed", 0), launch_job("hosts-x.1", "running")}));
