@@ -86,7 +86,7 @@ WorkerError shortened(WorkerError error) {
 }  // namespace
 
 Result<WorkerError> parse_error_file(std::string_view text) {
-  if (text.size() > kMaxErrorFile) return Error{Errc::bad_config, "error file: larger than 4 MiB"};
+  if (text.size() > kMaxErrorFile) return Error{Errc::bad_config, "error file: larger than 8 MiB"};
   if (is_json_beyond(text, kDeepestForeign)) return Error{Errc::bad_config, "error file: nested too deeply"};
   const auto whole = without_lone_surrogates(text);
   const Json root = Json::parse(whole, nullptr, false);

@@ -15,7 +15,7 @@ struct WorkerError {
 };
 
 /// Bytes; a larger file is refused, as it is parsed in the agent's loop.
-inline constexpr std::size_t kMaxErrorFile = std::size_t{4} << 20U;
+inline constexpr std::size_t kMaxErrorFile = std::size_t{8} << 20U;
 /// Of a longer message or traceback so many bytes at its begin, and as many at its end, are kept.
 inline constexpr std::size_t kKeptOfError = std::size_t{128} << 10U;
 /// Begins the line that stands for the rest.
