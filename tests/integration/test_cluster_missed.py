@@ -25,8 +25,9 @@ class Missed(OnDaemons):
         job = self.launch("mark=up hold", "a:1,b:1", f"{self.LONG} --dead_after 900ms")
         job.wait_events("up", 2, 20)
         guardian = next(one["pid"] for one in self.jobs("a") if one["state"] == "running")
-        for pid in (guardian, *children_of(guardian)):
-            os.kill(pid, signal.SIGKILL)
+        for signo in (signal.SIGSTOP, signal.SIGKILL):  # none of them sees the other's end
+            for pid in (*children_of(guardian), guardian):
+                os.kill(pid, signo)
         self.assertEqual(job.wait(60), 69, job.stderr)
         self.assertRegex(job.stderr, r"acc-launch: .*of 2 nodes the rest is no majority.*\(exit code 69\)")
         self.nothing_left(job)
