@@ -2,6 +2,7 @@
 #include "runtime/net/gather.hpp"
 #include "runtime/net/sockets.hpp"
 #include "tests/support/descriptors.hpp"
+#include "tests/support/free_port.hpp"
 #include "tests/support/slow_relay.hpp"
 
 #include <catch2/catch.hpp>
@@ -24,12 +25,6 @@ namespace {
 
 Deadline in(std::chrono::milliseconds time) { return SteadyClock::now() + time; }
 
-std::uint16_t free_port() {
-  const auto listener = listen_at(*SocketAddress::numeric("127.0.0.1", 0), 8);
-  REQUIRE(listener.has_value());
-  return local_address(listener->get()).port();
-}
-
 /// Rank 0's store over TCP, and rank 1's, 60 ms away.
 struct FarApart {
   FarApart() {
@@ -37,7 +32,7 @@ struct FarApart {
     place.job = "a job";
     place.size = 2;
     place.host = "127.0.0.1";
-    place.ports = {free_port()};
+    place.ports = {testing::free_port()};
     near = open_tcp_store(place, in(10s));
     relay = std::make_unique<acc::testing::SlowRelay>(place.ports[0], 30ms);
     place.ports = {relay->port()};
@@ -146,7 +141,7 @@ TEST_CASE("rank 0's store took no rank any more once the program had closed its 
   place.job = "a job";
   place.size = 2;
   place.host = "127.0.0.1";
-  place.ports = {free_port()};
+  place.ports = {testing::free_port()};
   std::shared_ptr<Store> near, far;
   const auto fds = acc::testing::descriptors_of([&] {
     near = open_tcp_store(place, in(10s));

@@ -4,6 +4,7 @@
 #include "runtime/bootstrap/tcp_store.hpp"
 #include "runtime/bootstrap/tcp_store_protocol.hpp"
 #include "runtime/net/sockets.hpp"
+#include "tests/support/free_port.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -47,19 +48,6 @@ TcpStorePlace as_rank(TcpStorePlace place, int rank) {
   return place;
 }
 
-acc::UniqueFd occupied_port(std::uint16_t& port) {
-  auto listener = listen_at(*SocketAddress::numeric("127.0.0.1", 0), 8);
-  REQUIRE(listener.has_value());
-  port = local_address(listener->get()).port();
-  return *std::move(listener);
-}
-
-std::uint16_t free_port() {
-  std::uint16_t port = 0;
-  const auto held = occupied_port(port);
-  return port;
-}
-
 struct Opened {
   std::string kind;
   std::shared_ptr<Store> one, other;  // two clients of the same
@@ -71,7 +59,7 @@ std::vector<Opened> every_kind() {
   TcpStorePlace tcp = abstract_place();
   std::uint16_t port = 0;
   {
-    const auto held = occupied_port(port);  // free again below, and not taken in between
+    const auto held = testing::occupied_port(port);  // free again below, and not taken in between
   }
   tcp.host = "127.0.0.1";
   tcp.ports = {port};
@@ -166,7 +154,7 @@ TEST_CASE("when rank 0's store goes, the others hear it at once", "[bootstrap][s
 /// A port whose owner accepts, says nothing of ours, and closes: as another program's server might.
 class Stranger {
  public:
-  Stranger() : listener_{occupied_port(port)} {
+  Stranger() : listener_{testing::occupied_port(port)} {
     serving_ = std::async(std::launch::async, [this] {
       while (!stop_)
         if (await(listener_.get(), POLLIN, in(20ms))) (void)accept_from(listener_.get());
@@ -245,7 +233,7 @@ TEST_CASE("a port that another program has is told at once, and no neighbour's i
 TEST_CASE("of a job's own ports rank 0 takes the first that is free", "[bootstrap][store]") {
   const Stranger stranger;
   std::uint16_t port = 0;
-  { const auto held = occupied_port(port); }
+  { const auto held = testing::occupied_port(port); }
   auto place = abstract_place();
   place.host = "127.0.0.1";
   place.ports = {stranger.port, port};
@@ -271,7 +259,7 @@ TEST_CASE("a second rank 0 of a job is refused at once, and the first is named",
   SECTION("by a port") {
     place.host = "127.0.0.1";
     place.ports = {0};
-    { const auto held = occupied_port(place.ports[0]); }
+    { const auto held = testing::occupied_port(place.ports[0]); }
   }
   OtherProcess first{place};
   REQUIRE(first.said() == "in");
@@ -379,7 +367,7 @@ TEST_CASE("rank 0 without descriptors says so to itself and to who comes", "[boo
 
 TEST_CASE("without rank 0 the others say where they looked", "[bootstrap][store]") {
   std::uint16_t port = 0;
-  { const auto held = occupied_port(port); }
+  { const auto held = testing::occupied_port(port); }
   auto place = abstract_place(1, 3);
   place.host = "127.0.0.1";
   place.ports = {port};
@@ -397,7 +385,7 @@ TEST_CASE("without rank 0 the others say where they looked", "[bootstrap][store]
 TEST_CASE("a store at MASTER_ADDR=127.0.0.1 can't be reached from other hosts",
           "[bootstrap][store]") {
   // 127.0.0.2 stands for another address of this host: all of 127.0.0.0/8 is bound by "0.0.0.0".
-  const auto port = free_port();
+  const auto port = testing::free_port();
   std::map<std::string, std::string> variables{
       {"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", std::to_string(port)}};
   const auto place_at = [&](const std::string& address) {
