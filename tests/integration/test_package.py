@@ -11,9 +11,11 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 BIN = pathlib.Path(os.environ.get("ACC_BIN", ROOT / "build/release/bin")).resolve()
 BUILD = BIN.parent
+DEBIAN_PACKAGES = BUILD / "test_packages"
 IMAGES = "/usr/share/datasets/fashion-mnist"
 LIMIT_S = 240
-WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror", "-fsyntax-only")
+WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror")
+CCACHE = [tool] if (tool := shutil.which("ccache")) else []  # what was compiled in a run before, in another folder, isn't compiled again
 
 
 def run(*command, limit_s=LIMIT_S, **how):
@@ -34,8 +36,22 @@ class Package(unittest.TestCase):
         for component in ("libacc", "libacc-dev"):
             run("cmake", "--install", BUILD, "--prefix", cls.prefix, "--component", component)
         cls.lib = next(cls.prefix.rglob("libacc.so")).parent
+        cls.caching = {"CCACHE_BASEDIR": str(cls.folder), "CCACHE_NOHASHDIR": "1"}
+        if CCACHE:
+            cls.caching.update((f"CMAKE_{language}_COMPILER_LAUNCHER", CCACHE[0]) for language in ("C", "CXX", "CUDA"))
         cls.environment = {**os.environ, "LD_LIBRARY_PATH": str(cls.lib), "PKG_CONFIG_PATH": str(cls.lib / "pkgconfig"),
                            "PKG_CONFIG_ALLOW_SYSTEM_CFLAGS": "1"}
+
+    def build(self, source, build, *options):
+        """Configured and built by CMake, with the package found by its prefix alone."""
+        environment = {**os.environ, **self.caching}
+        run("cmake", "-S", source, "-B", build, f"-DCMAKE_PREFIX_PATH={self.prefix}", *options, env=environment)
+        run("cmake", "--build", build, limit_s=600, env=environment)
+
+    def compile(self, compiler, *words):
+        """To an object file: without a complaint, or this fails."""
+        run(*CCACHE, compiler, *WARNINGS, f"-I{self.prefix}/include", *words, "-c", "-o", self.folder / "compiled.o",
+            cwd=self.folder, env={**os.environ, **self.caching})
 
     def launch(self, ranks, *program):
         return run(BIN / "acc-launch", "--num_processes", ranks, *program, env=self.environment)
@@ -50,8 +66,7 @@ class Package(unittest.TestCase):
 
     def test_a_project_finds_both_libraries_by_cmake(self):
         build = self.folder / "cmake"
-        run("cmake", "-S", HERE / "package", "-B", build, f"-DCMAKE_PREFIX_PATH={self.prefix}", "-DCMAKE_BUILD_TYPE=Release")
-        run("cmake", "--build", build)
+        self.build(HERE / "package", build, "-DCMAKE_BUILD_TYPE=Release")
         self.check_means("C++", build / "mean_cpp")
         self.check_means("C", build / "mean_c")
 
@@ -62,8 +77,7 @@ class Package(unittest.TestCase):
         for language, name in (("cmake", "CMakeLists.txt"), ("cpp", "first.cpp")):
             (project / name).write_text(re.search(rf"^```{language}\n(.*?)^```$", text, re.M | re.S)[1])
         expected = re.search(r"^```text\n(y = .*?)^```$", text, re.M | re.S)[1]
-        run("cmake", "-S", project, "-B", project / "build", f"-DCMAKE_PREFIX_PATH={self.prefix}", "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror")
-        run("cmake", "--build", project / "build")
+        self.build(project, project / "build", "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror")
         launched = (BIN / "acc-launch", "--num_processes", 2, project / "build/first")
         self.assertIn(expected, run(*launched, cwd=project, env=self.environment))
         self.assertIn("going on in epoch 10\n" + expected, run(*launched, cwd=project, env=self.environment))
@@ -71,16 +85,12 @@ class Package(unittest.TestCase):
     def fashion_mnist(self, folder, *options):
         """The C++ training, built by its own CMakeLists.txt against the package."""
         build = self.folder / folder
-        run("cmake", "-S", ROOT / "examples/08_fashion_mnist_cpp", "-B", build, f"-DCMAKE_PREFIX_PATH={self.prefix}",
-            "-DCMAKE_BUILD_TYPE=Debug", *options)
-        run("cmake", "--build", build, limit_s=600)
+        self.build(ROOT / "examples/08_fashion_mnist_cpp", build, "-DCMAKE_BUILD_TYPE=Debug", *options)
         return build / "fashion_mnist"
 
     def test_the_training_with_an_early_stop_builds_by_itself_and_trains(self):
         build = self.folder / "early_stop"
-        run("cmake", "-S", ROOT / "examples/09_early_stop_cpp", "-B", build, f"-DCMAKE_PREFIX_PATH={self.prefix}",
-            "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror")
-        run("cmake", "--build", build, limit_s=600)
+        self.build(ROOT / "examples/09_early_stop_cpp", build, "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror")
         done = self.launch(2, build / "early_stop", "--epochs", 2, "--project", self.folder / "stopped")
         self.assertRegex(done, r"epoch 2  loss 0\.\d+ .* of 203 right")
 
@@ -125,18 +135,21 @@ class Package(unittest.TestCase):
     def test_each_header_compiles_by_itself_from_the_prefix(self):
         headers = sorted((self.prefix / "include/acc").rglob("*.h*"))
         self.assertGreater(len(headers), 5)
-        include = f"-I{self.prefix}/include"
+        source = self.folder / "one_header.cpp"
         for header in headers:
             with self.subTest(header=header.name):
-                run("g++", "-std=c++20", *WARNINGS, include, "-include", header, "-x", "c++", "/dev/null")
+                source.write_text(f"#include <acc/{header.relative_to(self.prefix / 'include/acc')}>\n")
+                self.compile("g++", "-std=c++20", source)
+        source = self.folder / "one_header.c"
         for header in ("acc.h", "acc_training.h"):
-            run("gcc", "-std=c99", *WARNINGS, include, "-include", self.prefix / "include/acc" / header, "-x", "c", "/dev/null")
+            source.write_text(f"#include <acc/{header}>\ntypedef int nothing;\n")
+            self.compile("gcc", "-std=c99", source)
 
     def test_options_named_one_by_one_give_no_warning(self):
         compilers = [name for name in ("g++", "clang++") if shutil.which(name)]
         for compiler in compilers:
             with self.subTest(compiler=compiler):
-                run(compiler, "-std=c++20", *WARNINGS, f"-I{self.prefix}/include", HERE / "package/designated.cpp")
+                self.compile(compiler, "-std=c++20", HERE / "package/designated.cpp")
 
     def test_headers_ask_for_the_standard_library_and_each_other_only(self):
         guests = {"json.hpp": r"nlohmann/", "torch.hpp": r"torch/|ATen/|c10/"}  # adapters, for users who have these
@@ -160,10 +173,9 @@ class Package(unittest.TestCase):
         for needed in re.findall(r"NEEDED.*\[(.*)\]", facts):
             self.assertRegex(needed, r"^(libc|libm|ld-linux.*)\.so")
 
-    @unittest.skipUnless(shutil.which("dpkg-deb") and shutil.which("dpkg-shlibdeps"), "not a Debian with dpkg-dev")
+    @unittest.skipUnless(shutil.which("dpkg-deb") and DEBIAN_PACKAGES.is_dir(), f"no packages in {DEBIAN_PACKAGES}: see debian_packages.sh")
     def test_three_debian_packages_hold_what_their_users_need(self):
-        made, root = self.folder / "debs", self.folder / "root"
-        run("cpack", "--config", BUILD / "CPackConfig.cmake", "-G", "DEB", "-D", "CPACK_DEBIAN_COMPRESSION_TYPE=gzip", "-B", made, cwd=self.folder)
+        made, root = DEBIAN_PACKAGES, self.folder / "root"
         packages = {file.name.split("_")[0]: file for file in made.glob("*.deb")}
         self.assertEqual(set(packages), {"acc", "libacc", "libacc-dev"})
 

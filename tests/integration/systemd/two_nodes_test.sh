@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# two_nodes_test.sh BUILD: a new operator's walk. Two machines (a real systemd each, joined by a cable) are set up by the lines of
+# two_nodes_test.sh PACKAGES: a new operator's walk. Two machines (a real systemd each, joined by a cable) are set up by the lines of
 # docs/operations.md as they stand there, and a plain user runs a job on both by one command; a PyTorch job where torch is.
 # Exit code 77 (skip) where none can be had.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-build=$(realpath "$1")
+packages=$1  # as debian_packages.sh made them
 page=$here/../../../docs/operations.md
 
 skip() { echo "SKIP: $*" >&2; exit 77; }
 [ "$(id -u)" = 0 ] || skip "a system manager in namespaces needs root"
-command -v dpkg-shlibdeps >/dev/null || skip "not a Debian with dpkg-dev"
+ls "$packages"/acc_*.deb >/dev/null 2>&1 || skip "no package in $packages"
 command -v ip >/dev/null || skip "no ip command (Debian: iproute2)"
 cgroups=$(findmnt -nt cgroup2 -o TARGET | head -1)
 [ -n "$cgroups" ] || skip "no cgroup v2 file system is mounted"
@@ -24,14 +24,13 @@ finish() {
   rm -rf "$made"
 }
 trap finish EXIT
-(cd "$made" && cpack --config "$build/CPackConfig.cmake" -G DEB -D CPACK_COMPONENTS_ALL=acc -B "$made" >"$made/log" 2>&1) || { cat "$made/log"; exit 1; }
 
 # --- two machines
 for n in 1 2; do
   tree=$made/tree$n
   mkdir -p "$tree/etc" "$tree/root/packages" "$tree/srv/work"
   chmod 755 "$tree" "$tree/srv" "$tree/srv/work"
-  cp "$made"/acc_*.deb "$tree/root/packages/"
+  cp "$packages"/acc_*.deb "$tree/root/packages/"
   printf '127.0.0.1 localhost\n10.89.0.1 node1\n10.89.0.2 node2\n' >"$tree/etc/hosts"
   echo "node$n" >"$tree/etc/hostname"
   "$here/with_systemd.sh" "$tree" sh -c "hostname node$n; mkfifo /run/end; : >/run/is-up; read -r end </run/end" >"$made/console$n" 2>&1 &
