@@ -7,13 +7,14 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <string_view>
 
 namespace acc::runtime {
 
 namespace {
 
 /// Format of a member's text: ranks with different versions of the library can't form a group.
-const std::string kVersion = "acc-member-3";
+constexpr std::string_view kVersion = "acc-member-3";
 
 std::string inode_of(const char* path) {
   struct stat found {};
@@ -38,7 +39,7 @@ HostFacts host_facts() {
 }
 
 std::string to_text(const Member& member) {
-  return pack({kVersion, std::to_string(member.rank), std::to_string(member.size),
+  return pack({std::string{kVersion}, std::to_string(member.rank), std::to_string(member.size),
                std::to_string(member.job_rank), std::to_string(member.pid), member.host.key,
                member.host.name, member.host.network, member.local_group, member.backend,
                member.group, member.check ? (*member.check ? "1" : "0") : ""});

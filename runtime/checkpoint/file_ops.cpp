@@ -27,8 +27,8 @@ void fail(std::string_view doing, const fs::path& path, int errnum) {
 }
 
 FileOps& FileOps::real() {
-  static FileOps ops;
-  return ops;
+  static auto* const ops = new FileOps;  // never destroyed: checkpoints may outlive main
+  return *ops;
 }
 
 UniqueFd FileOps::create(const fs::path& path) {

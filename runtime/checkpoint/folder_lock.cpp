@@ -154,8 +154,9 @@ std::optional<std::string> other_kind(mode_t mode) {
 std::mutex registry_guard;
 /// Of this process, by the identity of the folder. Guarded.
 std::map<Identity, std::weak_ptr<FolderLock::Held>>& registry() {
-  static std::map<Identity, std::weak_ptr<FolderLock::Held>> held;
-  return held;
+  // Never destroyed: checkpoints may outlive main.
+  static auto* const held = new std::map<Identity, std::weak_ptr<FolderLock::Held>>;
+  return *held;
 }
 
 }  // namespace

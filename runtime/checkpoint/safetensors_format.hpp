@@ -48,6 +48,9 @@ struct Described {
   const Shape* shape = nullptr;
   std::uint64_t bytes = 0;
 };
+/// Metadata that transformers expects in a file of weights.
+[[nodiscard]] inline TensorMetadata weights_metadata() { return {{"format", "pt"}}; }
+
 /// The begin of a file that is to be written, and what follows.
 struct Head {
   std::string text;                ///< length and header, padded to 8 bytes

@@ -19,9 +19,6 @@
 namespace acc::runtime::checkpoint {
 namespace {
 
-/// Metadata that transformers expects in a file of weights.
-const TensorMetadata kFormat{{"format", "pt"}};
-
 std::string piece_stem(std::string_view part, int rank, int ranks) {
   std::array<char, 48> suffix{};
   std::snprintf(suffix.data(), suffix.size(), "-rank-%05d-of-%05d", rank, ranks);
@@ -72,7 +69,7 @@ class PartWriter {
   }
 
   void write_tensors(const std::string& name, const std::vector<NamedTensor>& tensors) {
-    const auto layout = safetensors::lay_out(tensors, kFormat);
+    const auto layout = safetensors::lay_out(tensors, safetensors::weights_metadata());
     std::vector<Bytes> pieces{std::as_bytes(std::span{layout.head})};
     for (const auto* tensor : layout.order) {
       pieces.emplace_back(static_cast<const std::byte*>(tensor->view.data), tensor->view.bytes());

@@ -274,12 +274,13 @@ ProcessWatch::~ProcessWatch() {
 }
 
 std::shared_ptr<ProcessWatch> ProcessWatch::shared() {
-  // Global, so that all groups of a process share one thread, which ends with the last of them.
+  // Global, so that all groups of a process share one thread, which ends with the last of them, and
+  // that may be after main.
   static std::mutex mutex;
-  static std::weak_ptr<ProcessWatch> current;
+  static auto* const current = new std::weak_ptr<ProcessWatch>;  // never destroyed: see above
   const std::lock_guard lock{mutex};
-  auto watch = current.lock();
-  if (!watch) current = watch = std::make_shared<ProcessWatch>();
+  auto watch = current->lock();
+  if (!watch) *current = watch = std::make_shared<ProcessWatch>();
   return watch;
 }
 

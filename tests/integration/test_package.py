@@ -53,6 +53,10 @@ class Package(unittest.TestCase):
         run(*CCACHE, compiler, *WARNINGS, f"-I{self.prefix}/include", *words, "-c", "-o", self.folder / "compiled.o",
             cwd=self.folder, env={**os.environ, **self.caching})
 
+    def built_project(self):
+        self.build(HERE / "package", self.folder / "cmake", "-DCMAKE_BUILD_TYPE=Release")
+        return self.folder / "cmake"
+
     def launch(self, ranks, *program):
         return run(BIN / "acc-launch", "--num_processes", ranks, *program, env=self.environment)
 
@@ -65,10 +69,23 @@ class Package(unittest.TestCase):
         return run("pkg-config", *words, env=self.environment).split()
 
     def test_a_project_finds_both_libraries_by_cmake(self):
-        build = self.folder / "cmake"
-        self.build(HERE / "package", build, "-DCMAKE_BUILD_TYPE=Release")
+        build = self.built_project()
         self.check_means("C++", build / "mean_cpp")
         self.check_means("C", build / "mean_c")
+
+    def test_a_trainer_of_the_whole_program_that_saved_when_it_was_destroyed_ran_for_ever(self):
+        program, project = self.built_project() / "saves_at_end", self.folder / "saved_at_end"
+        for launched in ((program,), (BIN / "acc-launch", "--num_processes", 2, program)):
+            for run_before in range(2):
+                printed = run(*launched, project, limit_s=60, env={**self.environment, "MALLOC_PERTURB_": "165"})
+                self.assertIn(f"begins with {run_before}\n", printed)
+                self.assertNotIn("not saved", printed)
+            shutil.rmtree(project)
+
+    def test_nothing_of_the_library_is_destroyed_before_what_its_user_has(self):
+        """A destructor that is registered while main runs comes before those of the user's objects that are older."""
+        library = next(self.prefix.rglob("libacc_runtime.a"))
+        self.assertNotIn("__cxa_atexit", run("nm", library))
 
     def test_the_first_program_of_the_documents_builds_and_goes_on_where_it_was(self):
         text = (ROOT / "docs/runtime.md").read_text()
