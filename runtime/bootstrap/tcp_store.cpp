@@ -163,7 +163,8 @@ class TcpStore final : public Store {
   [[nodiscard]] Error gone(const acc::Error& how) const {
     if (how.errnum == EHOSTUNREACH || how.errnum == ENETUNREACH)
       return {ErrorCode::system, where() + " can't be reached: " + how.what};
-    return {ErrorCode::system, where() + " is gone (rank 0's process ended): " + how.what};
+    return {ErrorCode::system,
+            where() + " is gone (rank 0's process ended, or closed it): " + how.what};
   }
 
   [[nodiscard]] std::string where() const { return "the store of rank 0 at " + address_.text(); }
