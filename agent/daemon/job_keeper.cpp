@@ -103,6 +103,7 @@ awaitable<Result<void>> JobKeeper::start() {
       slots_.restore(job->id(), job->stored.submission->slots, job->stored.gpus, job->stored.uid);
   }
   for (const auto& [id, job] : std::map{jobs_}) adopt(job);
+  tell_of_unholdable();
   pruner_->empty_trash_later();
   pruner_->prune_later();
   co_return Result<void>{};
@@ -143,6 +144,15 @@ awaitable<void> JobKeeper::adopt_ended(JobPtr job) {
   remove_group(job);
   std::int64_t ended_ms = 0;
   change(job, processes_->look(*job, UniqueFd{}, ended_ms));
+}
+
+// What waits may ask for more than the node has, since its settings were changed.
+void JobKeeper::tell_of_unholdable() const {
+  for (const auto& [id, job] : jobs_) {
+    const auto& wanted = *job->stored.submission;
+    if (job->stored.life.phase == Phase::queued && !slots_.can_hold({wanted.slots, wanted.gpus}))
+      log::warn("job_waits_in_vain", {{"job", id}, {"why", waiting_words(wanted, {}, slots_)}});
+  }
 }
 
 void JobKeeper::close() {

@@ -68,6 +68,7 @@ class JobKeeper {
  private:
   void adopt(const JobPtr& job);
   boost::asio::awaitable<void> adopt_ended(JobPtr job);
+  void tell_of_unholdable() const;
   boost::asio::awaitable<void> carry_out_all(JobPtr job);
   boost::asio::awaitable<void> carry_out(JobPtr job, JobAction action);
   boost::asio::awaitable<void> start_guardian(JobPtr job);
