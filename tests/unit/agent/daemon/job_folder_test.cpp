@@ -753,6 +753,15 @@ TEST_CASE("a JSON file in jobs.d, ignored until then, took the place of the job 
   CHECK(found->refused.back().why == "another file has the same name but for its ending");
 }
 
+TEST_CASE("an ended job whose folder had been removed by hand could not be removed", "[daemon]") {
+  const acc::testing::TestFolder folder;
+  auto state = StateFolder::open(folder.path().string());
+  REQUIRE(state.has_value());
+  CHECK(state->drop_job("a-000000").has_value());
+  fs::remove_all(folder / "trash");
+  CHECK(state->drop_job("a-000000").has_value());
+}
+
 TEST_CASE("a process is known by its start and its boot, not by its pid alone", "[daemon]") {
   const ProcessIdentity own{::getpid(), start_time_of(::getpid()), boot_id()};
   CHECK(open_process(own));
