@@ -46,7 +46,7 @@ constexpr std::array kFlags{
     FlagRow{"--stdout", 0, "", "logs attach", "the standard output alone"},
     FlagRow{"--stderr", 0, "", "logs attach", "the standard error alone"},
     FlagRow{"--since", 0, "T", "logs",
-            "nothing if it was last written before: 10m, 2h, or 2026-01-31T12:00"},
+            "nothing if it was last written before: 30 (seconds), 10m, 2h, or 2026-01-31T12:00"},
     FlagRow{"--all", 0, "", "attach", "from the output's beginning"},
     FlagRow{"--name", 0, "NAME", "submit", "the job's name; default: that of the script"},
     FlagRow{"--detach", 'd', "", "submit", "prints the id and returns"},

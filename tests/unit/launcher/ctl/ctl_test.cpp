@@ -110,7 +110,8 @@ TEST_CASE("the flag --restart is a policy and a number of times", "[ctl]") {
 TEST_CASE("the flag --since is a time ago or a local time", "[ctl]") {
   CHECK(*parse_expiry("12h") == 12U * 3600);
   CHECK(*parse_expiry("366d") == 366U * 86400);
-  for (const auto* wrong : {"", "0", "0.5", "367d", "d", "-1d", "9999999h", "tomorrow"}) {
+  for (const auto* wrong :
+       {"", "0", "0.5", "7", "3600", "367d", "d", "-1d", "9999999h", "tomorrow"}) {
     INFO(wrong);
     CHECK_FALSE(parse_expiry(wrong).has_value());
   }
