@@ -282,6 +282,7 @@ StoredJob sample() {
   job.life.starts = 4;
   job.guardian = {4711, 123456789012345ULL, "boot"};
   job.gpus = {1, 3};
+  job.program = "/srv/\xfe.py";
   job.submitted_ms = 1'700'000'000'000;
   return job;
 }
@@ -298,6 +299,7 @@ TEST_CASE("a job's record is read as it was written, whatever bytes are in it", 
   CHECK(read->life == job.life);
   CHECK(read->guardian == job.guardian);
   CHECK(read->gpus == job.gpus);
+  CHECK(read->program == job.program);
   CHECK(encode_job(*read) == encode_job(job));
 }
 

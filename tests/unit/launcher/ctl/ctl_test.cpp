@@ -172,6 +172,15 @@ TEST_CASE("ps shows the script of a job, not the flags before it", "[ctl]") {
   CHECK(holds(shown({"./a.out", "-x"}, false), "  ./a.out -x"));
 }
 
+TEST_CASE("jobs of jobs.d were all --config_file in ps", "[ctl]") {
+  const auto jobs = jobs_of_service(
+      R"({"jobs": [{"id": "embed-x", "words": ["--config_file", "/var/lib/acc/jobs/embed-x/config.yaml"],)"
+      R"( "program": "/srv/embed/serve.py"}]})",
+      "/s");
+  REQUIRE(jobs);
+  CHECK(command_text(jobs->at(0)) == "/srv/embed/serve.py");
+}
+
 TEST_CASE("a script's name becomes a job's name", "[ctl]") {
   CHECK(job_name("Train Me.sh") == "train-me.sh");
   CHECK(job_name("--x") == "x");
