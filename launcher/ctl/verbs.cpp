@@ -62,6 +62,8 @@ constexpr std::array kFlags{
     FlagRow{"--expires", 0, "TIME", "token", "how long it is good for; default 12h, at most 366d"},
     FlagRow{"--browser", 0, "", "token",
             "a link to open in a browser, once, within a minute; --expires is of the session"},
+    FlagRow{"--force", 0, "", "rm",
+            "also a job of which a node doesn't answer; what is there stays"},
     FlagRow{"--reason", 0, "TEXT", "drain", "why: shown to those whose jobs are refused"},
     FlagRow{"--help", 'h', "", "", "shows this text"},
     FlagRow{"--version", 0, "", "", "shows the version"},
