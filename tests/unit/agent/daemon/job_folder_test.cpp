@@ -6,6 +6,7 @@
 #include "agent/daemon/state_mark.hpp"
 #include "agent/daemon/user_file.hpp"
 #include "agent/small_file.hpp"
+#include "common/host_name.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 #include <catch2/catch.hpp>
@@ -272,7 +273,10 @@ TEST_CASE("a state folder of the version before the mark is taken over, and has 
   std::getline(file, mark);
   std::getline(file, holder);
   CHECK(mark == "acc-agent state folder");
-  CHECK(holder == std::to_string(::getpid()));
+  CHECK(holder == std::to_string(::getpid()) + " " + host_name());
+  CHECK(holder_in(mark + "\n" + holder + "\n").pid == std::to_string(::getpid()));
+  CHECK(holder_in(mark + "\n" + holder + "\n").host == host_name());
+  CHECK(holder_in("315\n").host.empty());  // of an older daemon
 }
 
 TEST_CASE("a user's daemon was refused its folder, as acc-launch had noted something there",
