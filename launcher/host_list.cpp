@@ -34,8 +34,12 @@ bool is_user(std::string_view text) {
   });
 }
 
+/// Without brackets; "a:29701:1" is none.
 bool is_ipv6_host(std::string_view text) {
-  return std::ranges::count(text, ':') >= 2 && std::ranges::all_of(text, [](unsigned char c) {
+  constexpr auto kColons = 6;  // with an IPv4 address at its end
+  const bool is_whole = std::ranges::count(text, ':') >= kColons;
+  return (is_whole || text.find("::") != text.npos) &&
+         std::ranges::all_of(text, [](unsigned char c) {
            return std::isalnum(c) != 0 ||
                   std::string_view{":.%"}.find(static_cast<char>(c)) != std::string_view::npos;
          });
@@ -62,7 +66,8 @@ class HostReader {
       return complain(where, text,
                       is_ipv6_host(rest)
                           ? "an IPv6 address stands in brackets: [" + std::string{rest} + "]"
-                          : "slots stand behind one colon: node1:8");
+                          : "slots stand behind one colon, and a port is named nowhere here: "
+                            "node1:8");
     if (!read_slots(text, rest, colon, slots, where)) return;
     const auto names = expand_node_list(rest.substr(0, colon));
     if (!names)

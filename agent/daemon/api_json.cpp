@@ -59,6 +59,7 @@ json to_json(const JobRecord& job, std::size_t most_bytes_of_words) {
           {"launch", launch_of(job)},
           {"words", json_texts_of(words)},
           {"working_directory", json_text_of(job.submission->working_directory)}};
+  if (!job.program.empty()) value["program"] = json_text_of(job.program);
   if (left_out > 0) value["words_left_out"] = left_out;
   return value;
 }

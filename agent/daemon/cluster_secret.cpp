@@ -45,8 +45,13 @@ Result<std::shared_ptr<const rendezvous::Secret>> ClusterSecret::secret() {
   secret_.reset();
   dials_.reset();
   listens_.reset();
-  const auto places = places_of(file_, is_root_);
+  auto places = places_of(file_, is_root_);
   auto loaded = rendezvous::load_secret(places);
+  if (!loaded && loaded.error().code == Errc::not_found && !served_.empty()) {
+    // Gone from where it was: that is the place to put it, not the last of the usual ones.
+    places.flag = served_;
+    loaded = rendezvous::load_secret(places);
+  }
   if (!loaded) {
     // Named: a launch shows it in the line of the host that it couldn't ask.
     const std::string node = "this node (" + host_name() + ")";
@@ -63,6 +68,7 @@ Result<std::shared_ptr<const rendezvous::Secret>> ClusterSecret::secret() {
   stamp_ = stamp_of(loaded->path);
   loaded = rendezvous::load_secret(places);
   if (!loaded) return loaded.error();
+  served_ = loaded->path;
   secret_ = std::make_shared<const rendezvous::Secret>(std::move(*loaded));
   return secret_;
 }

@@ -42,6 +42,7 @@ class ClusterSecret {
   bool is_root_;
   std::shared_ptr<const rendezvous::Secret> secret_;
   Stamp stamp_;
+  std::string served_;  ///< where it was read last; empty: nowhere yet
   std::shared_ptr<const rendezvous::TlsContext> dials_;
   std::shared_ptr<const rendezvous::TlsContext> listens_;
 };

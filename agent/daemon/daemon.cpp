@@ -15,6 +15,7 @@
 #include "agent/service_watchdog.hpp"
 #include "agent/small_file.hpp"
 #include "common/exit_codes.hpp"
+#include "common/host_name.hpp"
 #include "common/log.hpp"
 #include "common/text.hpp"
 #include "common/version.hpp"
@@ -49,8 +50,9 @@ constexpr Millis kLockTime{1'000};  ///< a predecessor that was killed may still
 void say(const std::string& text) { std::fprintf(stderr, "acc-agent: %s\n", text.c_str()); }
 
 std::string describe_holder(const Settings& settings) {
-  const auto pid = holder_in(read_small_file(settings.state_dir + "/lock"));
-  return "another acc-agent" + (pid.empty() ? "" : " (pid " + printable(pid, 20) + ")") +
+  const auto [pid, host] = holder_in(read_small_file(settings.state_dir + "/lock"));
+  const auto where = host.empty() || host == host_name() ? "" : " on " + printable(host, 80);
+  return "another acc-agent" + (pid.empty() ? "" : " (pid " + printable(pid, 20) + where + ")") +
          " serves the state folder '" + settings.state_dir +
          "': stop it, or choose another with --state-dir";
 }

@@ -20,6 +20,10 @@ namespace {
 /// As it stands in the folder, with its ending.
 std::string file_name(const JobFile& file) { return file.path.substr(file.path.rfind('/') + 1); }
 
+std::string program_in(const PrintedPlan& plan) {
+  return plan.program ? plan.program->path : std::string{};
+}
+
 }  // namespace
 
 void JobFileLoader::refuse(const std::string& name, const std::string& why) {
@@ -134,7 +138,7 @@ std::string JobFileLoader::complaint(const PlanShare& share) const {
 }
 
 // Of a copy: what was checked is what will run, also if the file is changed meanwhile.
-awaitable<Result<PlanShare>> JobFileLoader::check(LoginUser user, const JobFile& file) {
+awaitable<Result<PrintedPlan>> JobFileLoader::check(LoginUser user, const JobFile& file) {
   const std::string name = "check-" + random_name() + (file.is_json ? ".json" : ".yaml");
   std::function<Result<std::string>()> copy = [this, name, text = file.text, uid = user.uid,
                                                gid = user.gid] {
@@ -152,9 +156,9 @@ awaitable<Result<PlanShare>> JobFileLoader::check(LoginUser user, const JobFile&
   if (trial->exit_code == 0) {
     const auto plan = read_plan(trial->output);
     if (plan.has_error()) co_return plan.error();
-    const auto share = *plan ? (*plan)->share : PlanShare{};
-    const auto why = complaint(share);
-    if (why.empty()) co_return share;
+    PrintedPlan printed = plan->value_or(PrintedPlan{});
+    const auto why = complaint(printed.share);
+    if (why.empty()) co_return printed;
     co_return Error{Errc::bad_config, why};
   }
   constexpr std::size_t kLongest = 2000;
@@ -165,7 +169,7 @@ awaitable<Result<PlanShare>> JobFileLoader::check(LoginUser user, const JobFile&
   co_return Error{Errc::bad_config, printable(why, kLongest)};
 }
 
-awaitable<void> JobFileLoader::add(JobFile file, LoginUser user, PlanShare share) {
+awaitable<void> JobFileLoader::add(JobFile file, LoginUser user, PrintedPlan plan) {
   StoredJob job;
   job.uid = user.uid;
   job.gid = user.gid;
@@ -173,10 +177,11 @@ awaitable<void> JobFileLoader::add(JobFile file, LoginUser user, PlanShare share
   job.job_file = file.name;
   job.file_digest = file.digest;
   job.boot_id = boot_id();
+  job.program = program_in(plan);
   auto& wanted = job.submission.edit();
   wanted.name = file.name;
-  wanted.slots = share.slots;
-  wanted.gpus = share.gpus;
+  wanted.slots = plan.share.slots;
+  wanted.gpus = plan.share.gpus;
   wanted.wait = true;
   wanted.restart = RestartRule::always;
   wanted.working_directory = user.home;
@@ -186,7 +191,8 @@ awaitable<void> JobFileLoader::add(JobFile file, LoginUser user, PlanShare share
   if (added.has_error()) refuse(file_name(file), added.error().what);
 }
 
-awaitable<void> JobFileLoader::change(JobPtr job, JobFile file, PlanShare share) {
+awaitable<void> JobFileLoader::change(JobPtr job, JobFile file, PrintedPlan plan) {
+  const auto share = plan.share;
   const JobConfig config{file.text, file.is_json};
   std::function<Result<void>()> write = [this, id = job->id(), config, uid = job->stored.uid,
                                          gid = job->stored.gid] {
@@ -196,6 +202,7 @@ awaitable<void> JobFileLoader::change(JobPtr job, JobFile file, PlanShare share)
   if (written.has_error()) co_return refuse(file_name(file), written.error().what);
   job->stored.file_digest = file.digest;
   job->stored.boot_id = boot_id();
+  job->stored.program = program_in(plan);
   auto& wanted = job->stored.submission.edit();
   wanted.words = {"--config_file", keeper_.folder().config_path(job->id(), config)};
   auto& table = keeper_.slots();

@@ -20,9 +20,9 @@ class JobFileLoader {
   boost::asio::awaitable<Result<void>> load_all();
   boost::asio::awaitable<void> load_one(JobFile file);
   /// What it takes of the node.
-  boost::asio::awaitable<Result<PlanShare>> check(LoginUser user, const JobFile& file);
-  boost::asio::awaitable<void> add(JobFile file, LoginUser user, PlanShare share);
-  boost::asio::awaitable<void> change(JobPtr job, JobFile file, PlanShare share);
+  boost::asio::awaitable<Result<PrintedPlan>> check(LoginUser user, const JobFile& file);
+  boost::asio::awaitable<void> add(JobFile file, LoginUser user, PrintedPlan plan);
+  boost::asio::awaitable<void> change(JobPtr job, JobFile file, PrintedPlan plan);
   /// Why this node can never give so much; empty: it can.
   [[nodiscard]] std::string complaint(const PlanShare& share) const;
   void keep_jobs_without_folder();

@@ -228,8 +228,15 @@ Result<void> StateFolder::write_config(const JobId& id, const JobConfig& config,
 Result<void> StateFolder::drop_job(const JobId& id) {
   auto trash = make_folder(state_.get(), "trash", 0700);
   if (trash.has_error()) return trash.error();
-  if (::renameat(jobs_.get(), id.c_str(), trash->get(), (id + "." + random_name()).c_str()) != 0)
-    return failure_of("remove the job's folder");
+  if (::renameat(jobs_.get(), id.c_str(), trash->get(), (id + "." + random_name()).c_str()) != 0) {
+    const int failed = errno;
+    struct stat info {};
+    const bool is_gone = failed == ENOENT &&
+                         ::fstatat(jobs_.get(), id.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 &&
+                         errno == ENOENT;
+    if (is_gone) return {};  // by hand
+    return system_error(failed, "remove the job's folder");
+  }
   crash_point("prune.renamed");
   if (::fsync(jobs_.get()) != 0) return failure_of("sync the folder of jobs");
   return {};

@@ -8,6 +8,7 @@
 #include "agent/daemon/on_own_thread.hpp"
 #include "agent/daemon/on_pool.hpp"
 #include "agent/daemon/process_identity.hpp"
+#include "agent/daemon/state_owner.hpp"
 #include "agent/daemon/trial_processes.hpp"
 #include "common/exit_codes.hpp"
 #include "common/exit_status.hpp"
@@ -78,6 +79,12 @@ awaitable<Result<void>> JobKeeper::start() {
   std::function<StateFolder::Contents()> read = [this] { return folder_->read_jobs(); };
   auto contents = co_await on_pool(files_, std::move(read));
   if (auto opened = co_await events_.open(*folder_); opened.has_error()) co_return opened;
+  report_damaged(contents.damaged);
+  std::function<Result<void>()> claim = [this, &contents] {
+    return claim_state_folder(*folder_, own_machine(), contents.jobs, settings_.job_files);
+  };
+  if (auto claimed = co_await on_pool(files_, std::move(claim)); claimed.has_error())
+    co_return claimed;
   drained_ = trim(folder_->read_note(kDrainedNote));
   processes_.emplace(*folder_, make_jobs_group(), files_);
   trials_.use_group(processes_->group());
@@ -87,13 +94,6 @@ awaitable<Result<void>> JobKeeper::start() {
   };
   pruner_.emplace(JobPruner::Parts{io_, files_, *folder_, events_, jobs_, spawn_task},
                   settings_.prune);
-  for (const auto& damaged : contents.damaged) {
-    log::error("job_record_damaged",
-               {{"job", damaged.id}, {"why", damaged.why}, {"moved_to", damaged.moved_to}});
-    events_.report("damaged", nullptr,
-                   "the record of " + printable(damaged.id) + " is damaged: " + damaged.why +
-                       (damaged.moved_to.empty() ? "" : "; moved to " + damaged.moved_to));
-  }
   // In the order of their submission: those that wait keep their places.
   std::ranges::sort(contents.jobs, {}, &StoredJob::submitted_ms);
   for (auto& stored : contents.jobs) {
@@ -103,9 +103,20 @@ awaitable<Result<void>> JobKeeper::start() {
       slots_.restore(job->id(), job->stored.submission->slots, job->stored.gpus, job->stored.uid);
   }
   for (const auto& [id, job] : std::map{jobs_}) adopt(job);
+  tell_of_unholdable();
   pruner_->empty_trash_later();
   pruner_->prune_later();
   co_return Result<void>{};
+}
+
+void JobKeeper::report_damaged(const std::vector<StateFolder::Damaged>& found) {
+  for (const auto& damaged : found) {
+    log::error("job_record_damaged",
+               {{"job", damaged.id}, {"why", damaged.why}, {"moved_to", damaged.moved_to}});
+    events_.report("damaged", nullptr,
+                   "the record of " + printable(damaged.id) + " is damaged: " + damaged.why +
+                       (damaged.moved_to.empty() ? "" : "; moved to " + damaged.moved_to));
+  }
 }
 
 void JobKeeper::adopt(const JobPtr& job) {
@@ -143,6 +154,15 @@ awaitable<void> JobKeeper::adopt_ended(JobPtr job) {
   remove_group(job);
   std::int64_t ended_ms = 0;
   change(job, processes_->look(*job, UniqueFd{}, ended_ms));
+}
+
+// What waits may ask for more than the node has, since its settings were changed.
+void JobKeeper::tell_of_unholdable() const {
+  for (const auto& [id, job] : jobs_) {
+    const auto& wanted = *job->stored.submission;
+    if (job->stored.life.phase == Phase::queued && !slots_.can_hold({wanted.slots, wanted.gpus}))
+      log::warn("job_waits_in_vain", {{"job", id}, {"why", waiting_words(wanted, {}, slots_)}});
+  }
 }
 
 void JobKeeper::close() {

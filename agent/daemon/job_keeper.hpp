@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 /// The jobs of the daemon with their processes and folders: feeds each job's machine with events
 /// and carries out what it decides, one action after the other. Who may ask for what is decided
@@ -66,8 +67,10 @@ class JobKeeper {
   void close();
 
  private:
+  void report_damaged(const std::vector<StateFolder::Damaged>& found);
   void adopt(const JobPtr& job);
   boost::asio::awaitable<void> adopt_ended(JobPtr job);
+  void tell_of_unholdable() const;
   boost::asio::awaitable<void> carry_out_all(JobPtr job);
   boost::asio::awaitable<void> carry_out(JobPtr job, JobAction action);
   boost::asio::awaitable<void> start_guardian(JobPtr job);

@@ -233,6 +233,7 @@ std::string encode_job(const StoredJob& job) {
                   {"gpus", job.gpus},
                   {"bytes", job.bytes},
                   {"job_file", job.job_file},
+                  {"program", json_text_of(job.program)},
                   {"file_digest", job.file_digest},
                   {"file_boot_id", job.boot_id}};
   return json.dump(1) + "\n";
@@ -263,6 +264,7 @@ Result<StoredJob> decode_job(std::string_view text) {
   read_gpus(reader, job.gpus);
   reader.number("bytes", job.bytes);
   reader.text("job_file", job.job_file);
+  if (root.contains("program")) reader.text("program", job.program);  // not of older daemons
   reader.text("file_digest", job.file_digest);
   reader.text("file_boot_id", job.boot_id);
   const Json* submission = reader.member("submission");

@@ -31,6 +31,7 @@ struct StoredJob {
   std::vector<std::uint32_t> gpus;
   std::uint64_t bytes = 0;  ///< of an ended job's folder
   std::string job_file;     ///< the stem of its file in jobs.d; empty: it was submitted
+  std::string program;      ///< what the workers of that file's job execute; empty: not known
   std::string file_digest;  ///< of that file's content
   std::string boot_id;      ///< when that file was last acted on
 };

@@ -118,6 +118,7 @@ struct JobRecord {
   pid_t pid = 0;                    ///< of the guardian; 0: none
   std::uint32_t starts = 0;         ///< how often a guardian was started
   std::vector<std::uint32_t> gpus;  ///< given to it
+  std::string program{};  ///< what a job of jobs.d executes, whose words name a file; else empty
 };
 
 struct NodeFacts {

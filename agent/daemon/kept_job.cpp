@@ -43,6 +43,7 @@ JobRecord record_of(const Job& job) {
   record.pid = stored.guardian.pid;
   record.starts = stored.life.starts;
   record.gpus = stored.gpus;
+  record.program = stored.program;
   return record;
 }
 

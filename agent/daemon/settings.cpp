@@ -90,6 +90,11 @@ std::string set_nodes(Settings& settings, const std::string& text) {
 std::string set_prune_age(Settings& settings, const std::string& text) {
   const bool is_days = text.ends_with('d');
   const auto parsed = parse_duration(is_days ? text.substr(0, text.size() - 1) : text);
+  // Elsewhere a number alone is seconds, which nobody means here.
+  const bool has_unit = text.find_first_not_of("0123456789.") != text.npos;
+  if (parsed && !has_unit)
+    return in_quotes(text, 60) + ": its unit is missing: " + text + "d, " + text + "h or " + text +
+           "s";
   if (!parsed) return in_quotes(text, 60) + ": expected a time, as 7d, 12h or 90m";
   constexpr int kSecondsOfADay = 24 * 3600;
   constexpr Millis kMost = std::chrono::hours{24 * 3650};

@@ -59,7 +59,8 @@ std::vector<std::size_t> SlotTable::candidates() const {
   std::vector<std::size_t> first;
   std::set<std::uint32_t> seen;
   for (std::size_t i = 0; i < queue_.size(); ++i)
-    if (seen.insert(queue_[i].request.user).second) first.push_back(i);
+    if (can_hold(queue_[i].request) && seen.insert(queue_[i].request.user).second)
+      first.push_back(i);
   std::ranges::stable_sort(first, {}, [&](std::size_t i) { return held[queue_[i].request.user]; });
   return first;
 }
@@ -86,6 +87,11 @@ std::optional<std::string> SlotTable::take_next() {
 void SlotTable::free(const std::string& job) {
   held_.erase(job);
   std::erase_if(queue_, [&](const auto& one) { return one.job == job; });
+}
+
+std::size_t SlotTable::waiting() const {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(queue_, [&](const auto& one) { return can_hold(one.request); }));
 }
 
 const std::vector<std::uint32_t>& SlotTable::gpus_of(const std::string& job) const {

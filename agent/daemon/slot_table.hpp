@@ -44,7 +44,8 @@ class SlotTable {
   [[nodiscard]] const std::vector<std::uint32_t>& gpus() const { return gpus_; }
   [[nodiscard]] std::vector<std::uint32_t> free_gpus() const;
   [[nodiscard]] std::vector<std::string> holders() const;
-  [[nodiscard]] std::size_t waiting() const { return queue_.size(); }
+  /// Those that may have their turn.
+  [[nodiscard]] std::size_t waiting() const;
 
  private:
   /// So many others pass a job that doesn't fit.
@@ -59,7 +60,8 @@ class SlotTable {
     SlotRequest request;
     std::uint32_t passes = 0;
   };
-  /// The first waiting job of each user, the user with the fewest slots first.
+  /// The first waiting job of each user, the user with the fewest slots first. One that asks for
+  /// more than the node has, since its settings were changed, holds up no other.
   [[nodiscard]] std::vector<std::size_t> candidates() const;
   [[nodiscard]] bool fits(const SlotRequest& request) const;
 

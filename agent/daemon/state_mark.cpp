@@ -1,5 +1,6 @@
 #include "agent/daemon/state_mark.hpp"
 
+#include "common/host_name.hpp"
 #include "common/text.hpp"
 
 #include <dirent.h>
@@ -156,8 +157,9 @@ bool is_of_service(const std::string& path) {
 Result<std::optional<std::string>> stranger_in(int state, const std::string& path,
                                                const std::vector<std::string>& names,
                                                bool is_shared) {
-  constexpr std::array<std::string_view, 7> kNotes{
-      "events", "events.new", "drained", "drained.new", "token.key", kLock, "lost+found"};
+  constexpr std::array<std::string_view, 9> kNotes{"events",      "events.new", "drained",
+                                                   "drained.new", "machine",    "machine.new",
+                                                   "token.key",   kLock,        "lost+found"};
   for (const auto& name : names) {
     std::optional<std::string> found;
     if (name == "jobs" || name == "trash") {
@@ -195,7 +197,7 @@ Error refusal(const std::string& path, const std::string& stranger, Lock lock) {
 
 /// Over the old text, which has its place on a full disk.
 bool write_mark(int lock) {
-  const auto text = std::string{kMark} + std::to_string(::getpid()) + '\n';
+  const auto text = std::string{kMark} + std::to_string(::getpid()) + ' ' + host_name() + '\n';
   return ::pwrite(lock, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()) &&
          ::ftruncate(lock, static_cast<off_t>(text.size())) == 0 && ::fsync(lock) == 0;
 }
@@ -252,9 +254,10 @@ Result<UniqueFd> lock_state_folder(int folder, const std::string& path) {
   return fd;
 }
 
-std::string holder_in(std::string_view lock) {
+LockHolder holder_in(std::string_view lock) {
   if (lock.starts_with(kMark)) lock.remove_prefix(kMark.size());
-  return std::string{trim(lock)};
+  const auto words = split(trim(lock), ' ');
+  return {std::string{words[0]}, words.size() > 1 ? std::string{words[1]} : std::string{}};
 }
 
 bool is_check_file(std::string_view name) {

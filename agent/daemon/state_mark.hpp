@@ -27,8 +27,12 @@ inline constexpr const char* kJsonConfig = "config.json";
 /// another process has the lock. Else what the system said: it can't be read or written.
 [[nodiscard]] Result<UniqueFd> lock_state_folder(int folder, const std::string& path);
 
-/// The process id in the text of `lock`, as its holder wrote it; empty: it holds none.
-[[nodiscard]] std::string holder_in(std::string_view lock);
+/// Who wrote `lock`. Through a file system that machines share it may be held on another one.
+struct LockHolder {
+  std::string pid;   ///< empty: it names none
+  std::string host;  ///< empty: an older daemon's
+};
+[[nodiscard]] LockHolder holder_in(std::string_view lock);
 
 /// The name of a job file's copy while it is checked, as job_file_loader.cpp makes it.
 [[nodiscard]] bool is_check_file(std::string_view name);

@@ -456,15 +456,21 @@ class ClusterRun {
   void act(const FinishFanOut& a) {
     exit_code_ = a.exit_code;
     status_line_.close();
-    if (state_.is_detached && a.exit_code == 0) {
+    const bool is_over = has_ended_before_detach(state_);
+    if (is_over || (state_.is_detached && a.exit_code == 0)) {
       const auto line = launch_.id + "\n";
       [[maybe_unused]] const auto n = ::write(STDOUT_FILENO, line.data(), line.size());
+    }
+    if (is_over) {
+      record();
+      say(launch_.id + " has ended already, with exit code " + std::to_string(a.exit_code) +
+          ": acc-ctl status " + launch_.id);
     }
     const auto& first = state_.hosts.front();
     const bool all_ended = std::ranges::all_of(
         state_.hosts, [](const FanOutHost& host) { return host.exit_code.has_value(); });
     // What has ended needs no record; where an end wasn't seen, something may still run.
-    if (launch_.uses_daemons && launch_.is_recorded && (all_ended || !has_begun_))
+    if (launch_.uses_daemons && launch_.is_recorded && !is_over && (all_ended || !has_begun_))
       remove_record(launch_.id);
     // The first host's agent reports the job, if it could; where the coordinator went to another
     // one, that one's did.

@@ -600,6 +600,15 @@ FanOutState fan_out_over(std::size_t hosts, FanOutPolicy policy) {
   return state;
 }
 
+bool has_ended_before_detach(const FanOutState& state) {
+  const bool may = state.policy.detaches && !state.is_detached && !state.missed && !state.left &&
+                   !state.has_failed && state.stop_signal == 0;
+  return may && std::ranges::all_of(state.hosts, [](const FanOutHost& host) {
+           return host.exit_code && !is_refusal(*host.exit_code) &&
+                  *host.exit_code != to_int(ExitCode::unfit);
+         });
+}
+
 FanOutActions step(FanOutState& state, const FanOutEvent& event) {
   return std::visit([&](const auto& e) { return on(state, e); }, event);
 }

@@ -247,6 +247,10 @@ using FanOutAction = std::variant<StartTransport, SendGo, SendSignal, SendLeave,
                                   FinishFanOut>;
 using FanOutActions = std::vector<FanOutAction>;
 
+/// Whether all parts of a job that was to be left ended before any was seen at work: it ran, and
+/// there is nothing to leave. Not where one was refused, or the job was stopped.
+[[nodiscard]] bool has_ended_before_detach(const FanOutState& state);
+
 FanOutActions step(FanOutState& state, const FanOutEvent& event);
 
 }  // namespace acc::agent

@@ -175,9 +175,12 @@ Result<std::uint32_t> parse_expiry(std::string_view text) {
                             : std::optional<std::uint32_t>{};
   const auto time = is_days ? Result<Millis>{Millis{0}} : parse_duration(text);
   const std::int64_t seconds = days ? *days * kDay : time ? time->count() / 1000 : 0;
-  if (seconds >= 1 && seconds <= kMost) return static_cast<std::uint32_t>(seconds);
-  return Error{Errc::bad_usage, "--expires " + in_quotes(text, 40) +
-                                    ": expected a time, as 90m, 12h or 30d; at most 366d"};
+  const bool has_unit = text.find_first_not_of("0123456789.") != text.npos;
+  const bool is_taken = has_unit && seconds >= 1 && seconds <= kMost;
+  if (is_taken) return static_cast<std::uint32_t>(seconds);
+  return Error{Errc::bad_usage,
+               "--expires " + in_quotes(text, 40) +
+                   ": expected a time with its unit, as 90m, 12h or 30d; at most 366d"};
 }
 
 Result<std::int64_t> parse_since(const std::string& text, std::int64_t now_ms) {

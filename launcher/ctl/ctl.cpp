@@ -89,7 +89,7 @@ class Named {
     }
     if (verb == "logs" || verb == "attach") return show_output(call_, launch);
     if (verb == "stacks") return show_stacks(launch);
-    if (verb == "rm") return remove(launch);
+    if (verb == "rm") return remove(call_, launch);
     return steer(call_, launch, signo);
   }
 

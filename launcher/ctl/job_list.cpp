@@ -51,6 +51,7 @@ JobRow row_of(const Json& job, const std::string& socket) {
   row.ended_ms = number_of(job, "ended_ms");
   row.reason = text_of(job, "reason");
   row.words = words_of(job, "words");
+  row.program = text_of(job, "program");
   row.socket = socket;
   row.is_of_service = true;
   return row;
@@ -352,6 +353,7 @@ std::string jobs_json(const std::vector<JobRow>& jobs) {
 }
 
 std::string command_text(const JobRow& job) {
+  if (!job.program.empty()) return job.program;
   if (job.words.empty()) return job.reason;
   if (job.is_of_service) {
     const auto line = launcher::parse_command_line(job.words);

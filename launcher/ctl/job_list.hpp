@@ -27,6 +27,7 @@ struct JobRow {
   std::vector<std::string> words;
   std::string socket;          ///< of the service, or of the job's agent
   bool is_of_service = false;  ///< else a plain acc-launch
+  std::string program{};       ///< of a job whose words only name a file of jobs.d
   std::string at{};            ///< before its paths: "/v1/nodes/b"; empty: on the socket's node
 };
 

@@ -40,11 +40,15 @@ std::string refusal(const Answer& answer) {
   return why.empty() ? "it answers with status " + std::to_string(answer.status) : why;
 }
 
-NodeJobs ask_node(const std::string& socket, const std::string& node) {
+NodeJobs ask_node(const std::string& socket, const std::string& node,
+                  std::optional<Millis> patience = {}) {
   NodeJobs found;
-  const auto answer = ask_service(socket, {.target = node_prefix(node) + "/v1/jobs"});
+  const auto answer =
+      ask_service(socket, {.target = node_prefix(node) + "/v1/jobs", .patience = patience});
   if (!answer) {
-    found.why = answer.error().what;
+    const bool is_late = patience && answer.error().code == Errc::timed_out;
+    found.why =
+        is_late ? node + " gave no answer within " + describe(*patience) : answer.error().what;
     return found;
   }
   auto jobs = jobs_of_service(answer->body, socket);
@@ -101,11 +105,11 @@ std::optional<JobRow> find_part(const agent::LaunchRecord& record, std::size_t i
 
 using NodePlace = std::pair<std::string, std::string>;  // a daemon's socket, a node's name
 
-void ask_places(std::map<NodePlace, NodeJobs>& places) {
+void ask_places(std::map<NodePlace, NodeJobs>& places, std::optional<Millis> patience) {
   std::vector<std::pair<const NodePlace*, NodeJobs*>> work;
   for (auto& [at, jobs] : places) work.emplace_back(&at, &jobs);
   at_once(work.size(), [&](std::size_t i) {
-    *work[i].second = ask_node(work[i].first->first, work[i].first->second);
+    *work[i].second = ask_node(work[i].first->first, work[i].first->second, patience);
   });
 }
 
@@ -169,6 +173,42 @@ std::vector<std::string> unknown_nodes(const LaunchState& launch) {
   for (const auto& one : launch.parts)
     if (!one.job && !one.why.empty()) nodes.push_back(one.part.host);
   return nodes;
+}
+
+bool is_listed(std::string_view node, const std::vector<std::string>& listed) {
+  const auto host_of = [](std::string_view name) {
+    const bool is_bracketed = name.starts_with('[');
+    return name.substr(0, is_bracketed ? name.find(']') : name.find(':'));
+  };
+  const auto host = host_of(node);
+  return std::ranges::any_of(listed, [&](const std::string& one) {
+    const auto other = host_of(one);
+    const auto is_short_for = [](std::string_view a, std::string_view b) {
+      return b.size() > a.size() && b.starts_with(a) && b[a.size()] == '.';
+    };
+    return host == other || is_short_for(host, other) || is_short_for(other, host);
+  });
+}
+
+std::vector<std::string> removed_nodes(const LaunchState& launch,
+                                       const std::vector<std::string>& listed) {
+  std::vector<std::string> nodes;
+  if (listed.size() < 2) return nodes;  // of a daemon without --nodes that is itself alone
+  for (const auto& one : launch.parts) {
+    const bool is_unknown = !one.job && !one.why.empty();
+    if (is_unknown && !one.part.node.empty() && !is_listed(one.part.node, listed))
+      nodes.push_back(one.part.host);
+  }
+  return nodes;
+}
+
+std::vector<std::string> listed_nodes(const std::string& socket) {
+  const auto answer = ask_service(socket, {.target = "/v1/nodes"});
+  if (!answer || answer->status != kHttpOk) return {};
+  std::vector<std::string> names;
+  for (const auto& one : list_of(parse_json(answer->body), "nodes"))
+    names.push_back(text_of(one, "node"));
+  return names;
 }
 
 bool is_away(const LaunchState& launch, const LaunchPartState& one) {
@@ -272,7 +312,8 @@ Json launch_json(const LaunchState& launch, const std::vector<Json>& answers) {
   return shown;
 }
 
-std::vector<LaunchState> ask_launches(const std::vector<agent::LaunchRecord>& records) {
+std::vector<LaunchState> ask_launches(const std::vector<agent::LaunchRecord>& records,
+                                      std::optional<Millis> patience) {
   const auto own = ask_own_nodes(records);
   std::vector<LaunchState> asked;
   std::map<NodePlace, NodeJobs> others;
@@ -288,7 +329,7 @@ std::vector<LaunchState> ask_launches(const std::vector<agent::LaunchRecord>& re
     }
     asked.push_back(std::move(launch));
   }
-  ask_places(others);
+  ask_places(others, patience);
   std::vector<LaunchState> launches;
   for (auto& launch : asked) {
     for (std::size_t i = 0; i < launch.parts.size(); ++i) {

@@ -80,7 +80,7 @@ int show_jobs(const Invocation& call) {
   };
   if (!call.at().empty() && all.answered.empty() && all.error) return fail_unanswered();
   if (call.at().empty()) {
-    const auto launches = ask_launches(agent::read_records());
+    const auto launches = ask_launches(agent::read_records(), kListedNodePatience);
     all.jobs = without_parts(std::move(all.jobs), launches);
     for (const auto& launch : launches) all.jobs.push_back(row_of(launch));
   }

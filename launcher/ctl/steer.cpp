@@ -102,23 +102,34 @@ int remove(const JobRow& job) {
   return answer->status < kHttpRedirect ? code(CtlExit::done) : fail(*answer);
 }
 
-int remove(const LaunchState& launch) {
+int remove(const Invocation& call, const LaunchState& launch) {
+  const auto& id = launch.record.id;
   for (const auto& one : launch.parts) {
     if (one.job && !is_over(one.job->state))
-      return fail(CtlExit::refused, launch.record.id + " hasn't ended: stop it first");
+      return fail(CtlExit::refused, id + " hasn't ended: stop it first");
   }
+  auto silent = unknown_nodes(launch);
+  std::vector<std::string> removed;
+  if (!silent.empty()) removed = removed_nodes(launch, listed_nodes(launch.record.socket));
+  std::erase_if(silent, [&](const auto& node) { return std::ranges::count(removed, node) > 0; });
   // All or nothing: what is left of it would appear in no list.
-  const auto unknown = unknown_nodes(launch);
-  if (!unknown.empty())
-    return fail(CtlExit::no_service, "nothing of " + launch.record.id + " was removed: " +
-                                         join(unknown, ", ") +
-                                         (unknown.size() == 1 ? " doesn't" : " don't") +
-                                         " answer: try again when the service there does");
+  if (!silent.empty() && !call.command.has("--force"))
+    return fail(CtlExit::no_service,
+                "nothing of " + id + " was removed: " + join(silent, ", ") +
+                    (silent.size() == 1 ? " doesn't" : " don't") +
+                    " answer: try again when the service there does, or with --force, which "
+                    "removes what is elsewhere");
   int worst = code(CtlExit::done);
   for (const auto& one : launch.parts) {
     if (one.job) worst = std::max(worst, remove(*one.job));
   }
-  if (worst == code(CtlExit::done)) agent::remove_record(launch.record.id);
+  if (worst != code(CtlExit::done)) return worst;
+  for (const auto& node : removed)
+    tell(node + " is no longer one of the cluster's nodes: what it may have of " + id +
+         " stays there");
+  for (const auto& node : silent)
+    tell(node + " doesn't answer: what it may have of " + id + " stays there");
+  agent::remove_record(id);
   return worst;
 }
 

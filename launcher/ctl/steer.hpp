@@ -18,7 +18,7 @@ int steer(const Invocation& call, const JobRow& job, int signo);
 /// all: the first may not hear.
 int steer(const Invocation& call, const LaunchState& launch, int signo);
 int remove(const JobRow& job);
-int remove(const LaunchState& launch);
+int remove(const Invocation& call, const LaunchState& launch);
 int drain(const Invocation& call);
 /// A token for the port of acc-agent --http.
 int make_token(const Invocation& call);

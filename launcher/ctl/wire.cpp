@@ -191,11 +191,11 @@ Result<Exchange> Exchange::open(const std::string& socket, const HttpRequest& re
   Exchange exchange{std::move(*fd), socket};
   constexpr Millis kDoubtAfter{3'000};
   const auto began = clock_now();
-  auto until = began + kDoubtAfter;
+  auto until = began + std::min(kDoubtAfter, request.patience.value_or(kDoubtAfter));
   std::array<char, 65536> chunk;
   while (!exchange.response_->has_header()) {
     if (wait_for(exchange.fd_.get(), POLLIN, until, nullptr) != Ready::yes) {
-      const bool is_asked = until != began + kDoubtAfter;
+      const bool is_asked = request.patience || until != began + kDoubtAfter;
       if (is_asked)
         return Error{Errc::timed_out,
                      in_quotes(socket) + " gives no answer" +

@@ -46,6 +46,7 @@ struct HttpRequest {
   std::string target{};
   std::string body{};     ///< JSON; empty: none
   std::string last_id{};  ///< Last-Event-ID
+  std::optional<Millis> patience{};  ///< for its header; nothing: as long as it may take
 };
 
 /// As bytes; the connection is closed behind its answer.

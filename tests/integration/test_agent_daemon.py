@@ -759,6 +759,49 @@ class Life(DaemonTest):
         self.assertIn("another process serves it already", third.log)
         self.assertEqual(first.ask("GET", "/healthz").status, 200)
 
+    def test_a_daemon_on_another_node_took_the_jobs_of_a_shared_home_for_dead_and_started_them_twice(self):
+        first = self.daemon()
+        id = self.submit(first, "echo up; exec sleep 600", restart={"policy": "always"})
+        until(lambda: "up\n" in first.ask("GET", f"/v1/jobs/{id}/logs").body, "the worker")
+        pid = first.job(id)["pid"]
+        self.assertEqual(first.stop(), 0)
+        note = os.path.join(first.state, "machine")
+        own = read(note)
+        write(note, json.dumps({"machine_id": "", "host": "node-a"}))  # as if that had been there
+        second = self.started("--slots", "4")
+        self.assertEqual(second.process.wait(20 * PATIENCE), 1)
+        self.assertIn(f"the state folder '{first.state}' is that of another machine, node-a, which may run {id}:", second.log)
+        self.assertNotIn(state_of(pid), (None, "Z"))
+        write(note, own)
+        self.assertEqual(self.daemon().job(id)["pid"], pid)
+
+    def test_a_job_of_jobs_d_shows_what_it_executes_and_one_whose_folder_was_removed_by_hand_can_be_removed(self):
+        jobs = os.path.join(self.folder, "jobs.d")
+        os.mkdir(jobs)
+        write(os.path.join(jobs, "embed.yaml"), "compute_environment: LOCAL_MACHINE\ndistributed_type: 'NO'\nnum_processes: 1\nno_python: true\n"
+                                                "script: /bin/sleep\nscript_args: ['600']\n")
+        os.chmod(os.path.join(jobs, "embed.yaml"), 0o644)
+        daemon = self.daemon("--jobs-dir", jobs)
+        job, = until(lambda: daemon.ask("GET", "/v1/jobs").json["jobs"], "the job")
+        self.assertEqual(job["program"], "/bin/sleep")
+        daemon.ask("POST", f"/v1/jobs/{job['id']}/stop", {"grace_s": 0})
+        daemon.wait_ended(job["id"])
+        shutil.rmtree(os.path.join(daemon.state, "jobs", job["id"]))
+        gone = daemon.ask("DELETE", f"/v1/jobs/{job['id']}")
+        self.assertLess(gone.status, 300, gone.body)
+        self.assertEqual(daemon.ask("GET", "/v1/jobs").json["jobs"], [])
+
+    def test_a_folder_in_which_all_jobs_have_ended_moves_to_another_node(self):
+        first = self.daemon()
+        id = self.submit(first, "true")
+        first.wait_ended(id)
+        first.stop()
+        write(os.path.join(first.state, "machine"), json.dumps({"machine_id": "", "host": "node-a"}))
+        second = self.daemon()
+        self.assertEqual(second.job(id)["state"], "succeeded")
+        self.assertRegex(second.log, "state_folder_taken_over.*node-a")
+        self.assertNotIn("node-a", read(os.path.join(first.state, "machine")))
+
     def test_a_first_daemon_was_refused_the_folder_in_which_acc_launch_had_noted_its_times(self):
         environment = {**os.environ, "XDG_STATE_HOME": self.folder, "ACC_HEARTBEAT_FOLDER": os.path.join(ROOT, "runtime/python")}
         # 12 ranks: it learns from 20 intervals, and sees one of each rank a second.

@@ -167,7 +167,7 @@ JobsAnswer Source::jobs() const {
   auto all = find_jobs(services_, now_ms(), at_);
   JobsAnswer answer;
   if (at_.empty()) {
-    const auto launches = ask_launches(agent::read_records());
+    const auto launches = ask_launches(agent::read_records(), kListedNodePatience);
     all.jobs = without_parts(std::move(all.jobs), launches);
     for (const auto& launch : launches) all.jobs.push_back(row_of(launch));
   }

@@ -67,6 +67,14 @@ TEST_CASE("all that is wrong in a host file is told with its line", "[launcher][
   CHECK(in_file("# only this\n\n") == "! h: '': there is no host in it");
 }
 
+TEST_CASE("a host with a port and slots was told to put its IPv6 address into brackets",
+          "[launcher][hosts]") {
+  const auto why = [](std::string_view text) { return parse_hosts(text).complaints.at(0).what; };
+  CHECK_THAT(why("a:29701:1"), Catch::Matchers::Contains("a port is named nowhere here: node1:8"));
+  CHECK_THAT(why("fd00::1"), Catch::Matchers::Contains("stands in brackets: [fd00::1]"));
+  CHECK_THAT(why("1:2:3:4:5:6:7:8"), Catch::Matchers::Contains("stands in brackets"));
+}
+
 TEST_CASE("what is no host is refused", "[launcher][hosts]") {
   for (const std::string_view text : {"",
                                       ",",

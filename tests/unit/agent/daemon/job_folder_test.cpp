@@ -6,6 +6,7 @@
 #include "agent/daemon/state_mark.hpp"
 #include "agent/daemon/user_file.hpp"
 #include "agent/small_file.hpp"
+#include "common/host_name.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 #include <catch2/catch.hpp>
@@ -272,7 +273,10 @@ TEST_CASE("a state folder of the version before the mark is taken over, and has 
   std::getline(file, mark);
   std::getline(file, holder);
   CHECK(mark == "acc-agent state folder");
-  CHECK(holder == std::to_string(::getpid()));
+  CHECK(holder == std::to_string(::getpid()) + " " + host_name());
+  CHECK(holder_in(mark + "\n" + holder + "\n").pid == std::to_string(::getpid()));
+  CHECK(holder_in(mark + "\n" + holder + "\n").host == host_name());
+  CHECK(holder_in("315\n").host.empty());  // of an older daemon
 }
 
 TEST_CASE("a user's daemon was refused its folder, as acc-launch had noted something there",
@@ -751,6 +755,15 @@ TEST_CASE("a JSON file in jobs.d, ignored until then, took the place of the job 
   REQUIRE_FALSE(found->refused.empty());
   CHECK(found->refused.back().name == "embed.json");
   CHECK(found->refused.back().why == "another file has the same name but for its ending");
+}
+
+TEST_CASE("an ended job whose folder had been removed by hand could not be removed", "[daemon]") {
+  const acc::testing::TestFolder folder;
+  auto state = StateFolder::open(folder.path().string());
+  REQUIRE(state.has_value());
+  CHECK(state->drop_job("a-000000").has_value());
+  fs::remove_all(folder / "trash");
+  CHECK(state->drop_job("a-000000").has_value());
 }
 
 TEST_CASE("a process is known by its start and its boot, not by its pid alone", "[daemon]") {

@@ -97,6 +97,7 @@ TEST_CASE("the described properties are those that are written and read", "[agen
   }
   JobRecord long_one;
   long_one.submission.edit().words = {std::string(kListedWordBytes + 1, 'x')};
+  long_one.program = "serve.py";
   auto of_job = written(encode_job(JobRecord{}, {"{}", "{}"}));
   of_job.merge(written(encode_job(JobRecord{}, {"no JSON", "no JSON"})));
   of_job.merge(keys_of(json::parse(encode_jobs({long_one}))["jobs"][0]));

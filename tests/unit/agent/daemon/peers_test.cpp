@@ -6,14 +6,20 @@
 #include "agent/daemon/http_reply_parser.hpp"
 #include "agent/daemon/peer_rules.hpp"
 #include "agent/daemon/plan_program.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
 #include <catch2/catch.hpp>
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <condition_variable>
+#include <cstdlib>
 #include <exception>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -196,6 +202,22 @@ TEST_CASE("what is no reply of a daemon ends in an error, in bounded memory", "[
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;" + std::string(100'000, 'x'),
             4096)
             .end == ReplyStep::broken);
+}
+
+TEST_CASE("with the secret's file gone the daemon named another place than it had served from",
+          "[agent][peers]") {
+  const acc::testing::TestFolder folder;
+  const auto path = (folder / "acc-secret").string();
+  std::ofstream{path} << std::string(64, 'a') << '\n';
+  ::chmod(path.c_str(), 0600);
+  ::setenv("CREDENTIALS_DIRECTORY", folder.path().c_str(), 1);
+  ClusterSecret secret{"", false};
+  CHECK(secret.secret().has_value());
+  std::filesystem::remove(path);
+  const auto gone = secret.secret();
+  ::unsetenv("CREDENTIALS_DIRECTORY");
+  REQUIRE(gone.has_error());
+  CHECK_THAT(gone.error().what, Contains("'" + path + "'"));
 }
 
 TEST_CASE("a launch's secret is the same for all nodes, and another for each launch and key",

@@ -120,6 +120,22 @@ TEST_CASE("one user's waiting jobs block no other user", "[daemon]") {
   CHECK_FALSE(table.take_next());
 }
 
+TEST_CASE(
+    "a job that waits for more slots or GPUs than the node still has kept an idle node's user out",
+    "[daemon]") {
+  SlotTable table{1, {0}};
+  table.ask("for-two-slots", {2, 0, 1001});
+  table.ask("for-two-gpus", {1, 2, 1001});
+  CHECK(table.waiting() == 0);
+  CHECK(table.has_free({1, 1, 1001}));
+  CHECK(table.has_free({1, 0, 1002}));
+  for (int i = 0; i < 100; ++i) {  // also a hundred times
+    table.ask("small", {1, 1, 1001});
+    CHECK(table.take_next() == "small");
+    table.free("small");
+  }
+}
+
 TEST_CASE("who has the fewest slots is next", "[daemon]") {
   SlotTable table{4, {}};
   for (int i = 0; i < 6; ++i) table.ask("eve-" + std::to_string(i), {1, 0, 1002});
@@ -266,6 +282,7 @@ StoredJob sample() {
   job.life.starts = 4;
   job.guardian = {4711, 123456789012345ULL, "boot"};
   job.gpus = {1, 3};
+  job.program = "/srv/\xfe.py";
   job.submitted_ms = 1'700'000'000'000;
   return job;
 }
@@ -282,6 +299,7 @@ TEST_CASE("a job's record is read as it was written, whatever bytes are in it", 
   CHECK(read->life == job.life);
   CHECK(read->guardian == job.guardian);
   CHECK(read->gpus == job.gpus);
+  CHECK(read->program == job.program);
   CHECK(encode_job(*read) == encode_job(job));
 }
 

@@ -42,6 +42,20 @@ TEST_CASE("all that is wrong with a settings file is said, with the key", "[agen
   CHECK(apply_settings_file(settings, "[]", "agent.json").size() == 1);
 }
 
+TEST_CASE("ended jobs were removed after 7 s, as prune_age was 7", "[agent][http]") {
+  for (const std::string text : {"7", "\"7\"", "0", "\"0.5\""}) {
+    Settings settings;
+    const auto complaints =
+        apply_settings_file(settings, "{\"prune_age\": " + text + "}", "agent.json");
+    REQUIRE(complaints.size() == 1);
+    CHECK_THAT(complaints[0].what, Contains("its unit is missing: "));
+    CHECK(settings.prune_age == std::chrono::hours{7 * 24});
+  }
+  Settings settings;
+  CHECK(apply_settings_file(settings, R"({"prune_age": "0s"})", "agent.json").empty());
+  CHECK(settings.prune_age == Millis{0});
+}
+
 TEST_CASE("root and users have their own places, and a state folder holds its socket",
           "[agent][http]") {
   ::setenv("XDG_RUNTIME_DIR", "/run/user/7", 1);

@@ -737,6 +737,14 @@ SCENARIO("hosts with daemons report the start of their jobs", "[agent][fanout]")
         CHECK(Story::finish(story.exited(2, 0)) == 0);
       }
     }
+    WHEN("all parts have ended before any was seen at work: no ID was printed") {
+      story(HostReportedStart{1, "x.1-b"});
+      story.ended(0, 0);
+      story.ended(1, 0);
+      CHECK_FALSE(has_ended_before_detach(story.state));
+      CHECK(Story::finish(story.ended(2, 0)) == 0);
+      CHECK(has_ended_before_detach(story.state));
+    }
     WHEN("a job that was refused on one node had printed its id and exit code 0") {
       story.state.policy.min_hosts = 3;
       story(HostReportedStart{1, "x.1-b"});
@@ -746,6 +754,7 @@ SCENARIO("hosts with daemons report the start of their jobs", "[agent][fanout]")
       CHECK(count<SendSignal>(story(FanOutTimerFired{FanOutTimer::rest})) == 2);
       story.ended(0, 143);
       CHECK(Story::finish(story.ended(1, 143)) == to_int(ExitCode::output));
+      CHECK_FALSE(has_ended_before_detach(story.state));
     }
     WHEN("all are unfit") {
       story.state.policy.min_hosts = 3;

@@ -110,7 +110,8 @@ TEST_CASE("the flag --restart is a policy and a number of times", "[ctl]") {
 TEST_CASE("the flag --since is a time ago or a local time", "[ctl]") {
   CHECK(*parse_expiry("12h") == 12U * 3600);
   CHECK(*parse_expiry("366d") == 366U * 86400);
-  for (const auto* wrong : {"", "0", "0.5", "367d", "d", "-1d", "9999999h", "tomorrow"}) {
+  for (const auto* wrong :
+       {"", "0", "0.5", "7", "3600", "367d", "d", "-1d", "9999999h", "tomorrow"}) {
     INFO(wrong);
     CHECK_FALSE(parse_expiry(wrong).has_value());
   }
@@ -169,6 +170,15 @@ TEST_CASE("ps shows the script of a job, not the flags before it", "[ctl]") {
   CHECK(holds(shown({"/usr/bin/python3", "-u", "train.py", "-x"}, false), "  train.py -x"));
   CHECK(holds(shown({"/usr/bin/python3"}, false), "  /usr/bin/python3"));
   CHECK(holds(shown({"./a.out", "-x"}, false), "  ./a.out -x"));
+}
+
+TEST_CASE("jobs of jobs.d were all --config_file in ps", "[ctl]") {
+  const auto jobs = jobs_of_service(
+      R"({"jobs": [{"id": "embed-x", "words": ["--config_file", "/var/lib/acc/jobs/embed-x/config.yaml"],)"
+      R"( "program": "/srv/embed/serve.py"}]})",
+      "/s");
+  REQUIRE(jobs);
+  CHECK(command_text(jobs->at(0)) == "/srv/embed/serve.py");
 }
 
 TEST_CASE("a script's name becomes a job's name", "[ctl]") {
