@@ -2,6 +2,7 @@
 
 #include "agent/daemon/job_files.hpp"
 #include "agent/daemon/json_text.hpp"
+#include "agent/daemon/process_identity.hpp"
 #include "agent/small_file.hpp"
 #include "common/host_name.hpp"
 #include "common/log.hpp"
@@ -57,15 +58,18 @@ std::string machine_id_in(std::string_view text) {
 MachineIdentity own_machine() {
   // With a root file system that is read-only systemd makes one here, and mounts it over the file.
   const bool is_of_this_boot = ::access("/run/machine-id", F_OK) == 0;
-  return {is_of_this_boot ? "" : machine_id_in(read_small_file("/etc/machine-id")), host_name()};
+  return {is_of_this_boot ? "" : machine_id_in(read_small_file("/etc/machine-id")), host_name(),
+          boot_id()};
 }
 
 bool are_different(const MachineIdentity& a, const MachineIdentity& b) {
-  return a.id.empty() || b.id.empty() ? a.host != b.host : a.id != b.id;
+  if (!a.id.empty() && !b.id.empty()) return a.id != b.id;
+  const bool is_one_boot = !a.boot.empty() && a.boot == b.boot;
+  return !is_one_boot && a.host != b.host;
 }
 
 std::string encode_machine(const MachineIdentity& machine) {
-  const Json note{{"machine_id", machine.id}, {"host", machine.host}};
+  const Json note{{"machine_id", machine.id}, {"host", machine.host}, {"boot_id", machine.boot}};
   return json_text(note) + "\n";
 }
 
@@ -74,7 +78,8 @@ std::optional<MachineIdentity> decode_machine(std::string_view text) {
   constexpr std::size_t kLongest = 4096;
   const auto note = parse_bounded(text, kDeepest, kLongest);
   if (!note.is_object()) return std::nullopt;
-  MachineIdentity machine{machine_id_in(text_of(note, "machine_id")), text_of(note, "host")};
+  MachineIdentity machine{machine_id_in(text_of(note, "machine_id")), text_of(note, "host"),
+                          text_of(note, "boot_id")};
   if (machine.host.empty()) return std::nullopt;
   return machine;
 }

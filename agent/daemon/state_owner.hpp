@@ -18,6 +18,7 @@ inline constexpr const char* kMachineNote = "machine";
 struct MachineIdentity {
   std::string id;  ///< of /etc/machine-id; empty: it has none that lasts
   std::string host;
+  std::string boot{};  ///< id of the running kernel's boot, which no other machine has
   friend bool operator==(const MachineIdentity&, const MachineIdentity&) = default;
 };
 
@@ -25,7 +26,8 @@ struct MachineIdentity {
 [[nodiscard]] std::string machine_id_in(std::string_view text);
 /// The machine of this process. An id that systemd made for this boot alone counts as none.
 [[nodiscard]] MachineIdentity own_machine();
-/// By the ids, where both have one: a host's name may change. Else by the host names.
+/// By the ids, where both have one: a host's name may change. Else by the boot, as of a container
+/// that is made anew under another name, and by the host names.
 [[nodiscard]] bool are_different(const MachineIdentity& a, const MachineIdentity& b);
 
 [[nodiscard]] std::string encode_machine(const MachineIdentity& machine);

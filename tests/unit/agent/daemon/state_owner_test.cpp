@@ -34,6 +34,13 @@ TEST_CASE("a machine is known by its id, and by its name where one has none", "[
   CHECK(are_different({"", "a"}, {"", "b"}));
 }
 
+TEST_CASE("a container that is made anew keeps its jobs", "[daemon]") {
+  CHECK_FALSE(are_different({"", "4fb22c09a6f1", "boot-1"}, {"", "77ad01c2be60", "boot-1"}));
+  CHECK(are_different({"", "4fb22c09a6f1", "boot-1"}, {"", "77ad01c2be60", "boot-2"}));
+  CHECK_FALSE(are_different({"", "a", "boot-1"}, {"", "a", "boot-2"}));
+  CHECK(are_different({kIdOfA, "a", "boot-1"}, {kIdOfB, "b", "boot-1"}));
+}
+
 TEST_CASE("an /etc/machine-id without an id counts as none", "[daemon]") {
   CHECK(machine_id_in(kIdOfA + "\n") == kIdOfA);
   for (const std::string text :
@@ -42,7 +49,7 @@ TEST_CASE("an /etc/machine-id without an id counts as none", "[daemon]") {
 }
 
 TEST_CASE("a folder's machine is read as it was written, and nonsense is none", "[daemon]") {
-  const MachineIdentity machine{kIdOfA, "a"};
+  const MachineIdentity machine{kIdOfA, "a", "boot-1"};
   CHECK(decode_machine(encode_machine(machine)) == machine);
   CHECK(decode_machine(encode_machine({"", "a"})) == MachineIdentity{"", "a"});
   for (const std::string text : {"", "{", "[]", "{}", R"({"host": 1})"})
