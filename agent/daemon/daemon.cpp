@@ -17,6 +17,7 @@
 #include "common/exit_codes.hpp"
 #include "common/log.hpp"
 #include "common/text.hpp"
+#include "common/unmapped_id.hpp"
 #include "common/version.hpp"
 
 #include <boost/asio/co_spawn.hpp>
@@ -145,6 +146,8 @@ Result<void> Daemon::open(const StartJobs& start_jobs) {
   HttpSettings http;
   http.own = ::geteuid();
   http.owners = &owners_;
+  // A user's own socket is that user's alone (0600), by numbers that the kernel doesn't confuse.
+  if (is_root) http.unmapped = uid_of_unmapped();
   // acc-launch --hosts follows two streams of each host, over this socket: a thousand hosts.
   if (!settings_.listen.empty()) {
     http.limits.connections = 4096;
