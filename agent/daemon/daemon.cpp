@@ -8,6 +8,7 @@
 #include "agent/daemon/peer_api.hpp"
 #include "agent/daemon/peer_door.hpp"
 #include "agent/daemon/peer_proxy.hpp"
+#include "agent/daemon/request_shares.hpp"
 #include "agent/daemon/signal_loop.hpp"
 #include "agent/daemon/startup_pages.hpp"
 #include "agent/daemon/state_mark.hpp"
@@ -113,6 +114,7 @@ class Daemon {
   UserNames users_;
   std::unique_ptr<ClusterSecret> secret_;
   std::unique_ptr<PeerProxy> proxy_;
+  std::unique_ptr<PeerApi> peer_api_;        ///< with --listen
   std::unique_ptr<HttpServer> peer_server_;  ///< with --listen
   std::unique_ptr<PeerDoor> door_;
   std::unique_ptr<LoopbackDoor> loopback_;  ///< with --http
@@ -150,8 +152,8 @@ Result<void> Daemon::open(const StartJobs& start_jobs) {
   if (is_root) http.unmapped = uid_of_unmapped();
   // acc-launch --hosts follows two streams of each host, over this socket: a thousand hosts.
   if (!settings_.listen.empty()) {
-    http.limits.connections = 4096;
-    http.limits.connections_of_a_user = 2304;
+    http.limits.connections = kPeerConnections;
+    http.limits.connections_of_a_user = kPeerConnectionsOfSource;
   }
   server_ = std::make_unique<HttpServer>(io_, http, [this](Principal who, HttpRequest request) {
     return answer(*api_, std::move(who), std::move(request));
@@ -178,12 +180,12 @@ Result<void> Daemon::listen_to_peers() {
   HttpSettings http;
   http.limits.reserved = 0;  // of a peer, no user is known before its requests
   http.limits.replaces = false;
-  // Two of each part of a launch, and all its hosts may stand behind one address.
-  http.limits.connections = 4096;
-  http.limits.connections_of_a_user = 2304;
+  http.limits.connections = kPeerConnections;
+  http.limits.connections_of_a_user = kPeerConnectionsOfSource;
+  peer_api_ = std::make_unique<PeerApi>(PeerApi{*api_, users_, *secret_});
   peer_server_ =
       std::make_unique<HttpServer>(io_, http, [this](Principal door, HttpRequest request) {
-        return answer_peer(*api_, users_, *secret_, std::move(door), std::move(request));
+        return answer_peer(*peer_api_, std::move(door), std::move(request));
       });
   door_ = std::make_unique<PeerDoor>(io_, *secret_, *peer_server_);
   return door_->listen(*parse_listen_address(settings_.listen));
