@@ -3,6 +3,7 @@
 #include "common/posix_acl.hpp"
 #include "common/text.hpp"
 #include "common/unique_fd.hpp"
+#include "common/unmapped_id.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -11,10 +12,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdint>
 #include <deque>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <system_error>
 #include <vector>
@@ -28,33 +27,11 @@ namespace {
 constexpr gid_t kFirstOfPeople = 1000;  // SYS_GID_MAX + 1 of login.defs
 constexpr gid_t kUsers = 100;           // everybody's on some systems
 
-struct Unmapped {
-  std::uint32_t number = 65534;
-  bool is_mapped_too = false;  ///< it is also the number of an id of its own
-};
-
-/// The number that stands for all ids which a user namespace doesn't map; nothing outside of one.
-std::optional<Unmapped> unmapped(const std::string& kind) {
-  std::ifstream map{"/proc/self/" + kind + "_map"};
-  constexpr std::uint64_t kAll = 4'294'967'295;
-  if (!map) return std::nullopt;  // no /proc
-  Unmapped found;
-  std::ifstream{"/proc/sys/kernel/overflow" + kind} >> found.number;
-  std::uint64_t inside = 0;
-  std::uint64_t outside = 0;
-  std::uint64_t count = 0;
-  while (map >> inside >> outside >> count) {  // an empty one maps nothing
-    if (inside == 0 && outside == 0 && count == kAll) return std::nullopt;
-    if (found.number >= inside && found.number - inside < count) found.is_mapped_too = true;
-  }
-  return found;
-}
-
 /// Whether `folder`, of the uid that `any` has, belongs to nobody in this user namespace. Where the
 /// number is mapped, too (65536 ids of userns-remap), it may as well be the namespace's own nobody:
 /// the namespace's root may do this to folders of those that are mapped (CAP_FOWNER), and to no
 /// others.
-bool is_of_nobody(const Unmapped& any, const fs::path& folder) {
+bool is_of_nobody(const UnmappedId& any, const fs::path& folder) {
   if (!any.is_mapped_too) return true;
   if (::geteuid() != 0) return false;
   const UniqueFd fd{
@@ -68,7 +45,7 @@ std::vector<gid_t> own_groups() {
   groups.resize(static_cast<std::size_t>(std::max(n, 0)));
   groups.push_back(::getegid());
   // Of an id that isn't mapped nobody knows whether it is the same group.
-  if (const auto any = unmapped("gid")) std::erase(groups, any->number);
+  if (const auto any = unmapped_id("gid")) std::erase(groups, any->number);
   return groups;
 }
 
@@ -120,7 +97,7 @@ class Judge {
     return ::geteuid() == 0 && owner == 0 && group < kFirstOfPeople && group != kUsers;
   }
 
-  std::optional<Unmapped> outside_ = unmapped("uid");
+  std::optional<UnmappedId> outside_ = unmapped_id("uid");
   std::vector<gid_t> groups_ = own_groups();
 };
 

@@ -8,6 +8,7 @@
 #include "agent/daemon/peer_api.hpp"
 #include "agent/daemon/peer_door.hpp"
 #include "agent/daemon/peer_proxy.hpp"
+#include "agent/daemon/request_shares.hpp"
 #include "agent/daemon/signal_loop.hpp"
 #include "agent/daemon/startup_pages.hpp"
 #include "agent/daemon/state_mark.hpp"
@@ -18,6 +19,7 @@
 #include "common/host_name.hpp"
 #include "common/log.hpp"
 #include "common/text.hpp"
+#include "common/unmapped_id.hpp"
 #include "common/version.hpp"
 
 #include <boost/asio/co_spawn.hpp>
@@ -114,6 +116,7 @@ class Daemon {
   UserNames users_;
   std::unique_ptr<ClusterSecret> secret_;
   std::unique_ptr<PeerProxy> proxy_;
+  std::unique_ptr<PeerApi> peer_api_;        ///< with --listen
   std::unique_ptr<HttpServer> peer_server_;  ///< with --listen
   std::unique_ptr<PeerDoor> door_;
   std::unique_ptr<LoopbackDoor> loopback_;  ///< with --http
@@ -147,10 +150,12 @@ Result<void> Daemon::open(const StartJobs& start_jobs) {
   HttpSettings http;
   http.own = ::geteuid();
   http.owners = &owners_;
+  // A user's own socket is that user's alone (0600), by numbers that the kernel doesn't confuse.
+  if (is_root) http.unmapped = uid_of_unmapped();
   // acc-launch --hosts follows two streams of each host, over this socket: a thousand hosts.
   if (!settings_.listen.empty()) {
-    http.limits.connections = 4096;
-    http.limits.connections_of_a_user = 2304;
+    http.limits.connections = kPeerConnections;
+    http.limits.connections_of_a_user = kPeerConnectionsOfSource;
   }
   server_ = std::make_unique<HttpServer>(io_, http, [this](Principal who, HttpRequest request) {
     return answer(*api_, std::move(who), std::move(request));
@@ -177,12 +182,12 @@ Result<void> Daemon::listen_to_peers() {
   HttpSettings http;
   http.limits.reserved = 0;  // of a peer, no user is known before its requests
   http.limits.replaces = false;
-  // Two of each part of a launch, and all its hosts may stand behind one address.
-  http.limits.connections = 4096;
-  http.limits.connections_of_a_user = 2304;
+  http.limits.connections = kPeerConnections;
+  http.limits.connections_of_a_user = kPeerConnectionsOfSource;
+  peer_api_ = std::make_unique<PeerApi>(PeerApi{*api_, users_, *secret_});
   peer_server_ =
       std::make_unique<HttpServer>(io_, http, [this](Principal door, HttpRequest request) {
-        return answer_peer(*api_, users_, *secret_, std::move(door), std::move(request));
+        return answer_peer(*peer_api_, std::move(door), std::move(request));
       });
   door_ = std::make_unique<PeerDoor>(io_, *secret_, *peer_server_);
   return door_->listen(*parse_listen_address(settings_.listen));

@@ -7,7 +7,7 @@ acc_library(agent_http
   PRIVATE acc::agent_json acc::agent_metrics acc::agent_output acc::log nlohmann_json::nlohmann_json)
 # The daemons of other nodes: the TLS door, and the proxy.
 acc_library(agent_peers
-  SOURCES cluster_secret.cpp host_lookup.cpp peer_stream.cpp own_address.cpp peer_dial.cpp peer_door.cpp peer_api.cpp peer_proxy.cpp
+  SOURCES cluster_secret.cpp host_lookup.cpp peer_stream.cpp own_address.cpp peer_dial.cpp peer_door.cpp peer_exchange.cpp peer_greeting.cpp peer_api.cpp peer_proxy.cpp
   PUBLIC acc::agent_http acc::agent_peer_rules acc::rendezvous_net
   PRIVATE acc::agent_daemon acc::log)
 # The door for browsers, with the status page: its files become a source.
@@ -24,7 +24,7 @@ acc_library(agent_loopback
   SOURCES access_token.cpp loopback_door.cpp status_page.cpp ${page_source}
   PUBLIC acc::agent_http acc::agent_peer_rules acc::rendezvous_net
   PRIVATE acc::agent_peers acc::log)
-acc_library(agent_peer_rules SOURCES peer_rules.cpp peer_identity.cpp loopback_rules.cpp PUBLIC acc::common acc_asio)
+acc_library(agent_peer_rules SOURCES peer_rules.cpp peer_identity.cpp peer_check.cpp request_shares.cpp loopback_rules.cpp PUBLIC acc::common acc_asio)
 acc_library(agent_settings SOURCES settings.cpp PUBLIC acc::common PRIVATE acc::agent_peer_rules nlohmann_json::nlohmann_json)
 acc_library(agent_daemon_run SOURCES daemon.cpp startup_pages.cpp PUBLIC acc::agent_settings acc::agent_http PRIVATE acc::agent_loopback acc::agent_peers acc::agent acc::log)
 acc_program(acc-agent SOURCES acc_agent_main.cpp start_jobs.cpp

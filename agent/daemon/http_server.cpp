@@ -3,9 +3,11 @@
 #include "common/log.hpp"
 
 #include <boost/asio/co_spawn.hpp>
+#include <boost/asio/steady_timer.hpp>
 
 #include <sys/socket.h>
 
+#include <array>
 #include <exception>
 #include <optional>
 #include <string>
@@ -18,12 +20,38 @@ namespace asio = boost::asio;
 
 namespace {
 
+constexpr Millis kTurnedAwayTime{1'000};  ///< for the request of one that is turned away
+
 /// The user at the other end, as it was when it connected.
 std::optional<Principal> principal_of(int fd) {
   ucred peer{};
   socklen_t size = sizeof peer;
   if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return std::nullopt;
   return Principal{peer.uid, peer.gid, {}};
+}
+
+asio::awaitable<void> read_once(asio::any_io_executor executor,
+                                std::unique_ptr<ByteStream> stream) {
+  asio::steady_timer timer{executor, kTurnedAwayTime};
+  const auto held = std::make_shared<ByteStream*>(stream.get());
+  timer.async_wait([held](boost::system::error_code error) {
+    if (!error && *held != nullptr) (*held)->cancel();
+  });
+  stream->end_writing();
+  std::array<char, 4096> ignored;
+  static_cast<void>(co_await stream->read_some(ignored));
+  *held = nullptr;
+  stream->close();
+}
+
+std::string not_mapped(uid_t uid) {
+  auto reply = error_reply({403,
+                            "this acc-agent runs in a user namespace that doesn't map all "
+                            "users: " +
+                                std::to_string(uid) +
+                                " stands for all of the others, who can't be told apart; ask "
+                                "as a user that it maps (/etc/subuid, /proc/PID/uid_map)"});
+  return reply_head(reply, reply.body.size(), false, false) + reply.body;
 }
 
 std::string too_many() {
@@ -39,6 +67,7 @@ HttpServer::HttpServer(asio::io_context& io, HttpSettings settings, HttpHandler 
       shared_{std::make_shared<HttpShared>(HttpShared{std::move(handler), settings.times,
                                                       ClientQuota{settings.limits, settings.own}})},
       owners_{settings.owners},
+      unmapped_{settings.unmapped},
       accepting_{io, "clients_wait_to_be_accepted", [this](UniqueFd fd) { take(std::move(fd)); }} {}
 
 HttpServer::~HttpServer() = default;
@@ -49,7 +78,13 @@ Result<void> HttpServer::listen(UniqueFd listening) {
 
 void HttpServer::take(UniqueFd fd) {
   const auto who = principal_of(fd.get());
-  if (who) serve(unix_stream(io_.get_executor(), std::move(fd)), *who);
+  if (!who) return;
+  auto stream = unix_stream(io_.get_executor(), std::move(fd));
+  if (who->uid == unmapped_) {
+    stream->try_write(not_mapped(who->uid));
+    return stream->close();
+  }
+  serve(std::move(stream), *who);
 }
 
 bool HttpServer::serve(std::unique_ptr<ByteStream> stream, Principal who) {
@@ -67,12 +102,22 @@ bool HttpServer::serve(std::unique_ptr<ByteStream> stream, Principal who) {
 
 bool HttpServer::admit(std::unique_ptr<ByteStream> stream, Principal who) {
   if (is_stopped_ || !take_place(who.quota_owner())) {
-    stream->try_write(too_many());  // one try: it gets no memory of ours
-    stream->close();
+    turn_away(std::move(stream));
     return false;
   }
   run(std::move(stream), std::move(who));
   return true;
+}
+
+// One try of a few words: it gets no memory of ours. What the client sends meanwhile is read once,
+// as closing a socket with unread bytes makes the kernel discard the words at the client.
+void HttpServer::turn_away(std::unique_ptr<ByteStream> stream) {
+  constexpr std::size_t kMostAtOnce = 64;
+  stream->try_write(too_many());
+  if (is_stopped_ || turned_away_ >= kMostAtOnce) return stream->close();
+  ++turned_away_;
+  asio::co_spawn(io_, read_once(io_.get_executor(), std::move(stream)),
+                 alive_.bind([this](const std::exception_ptr&) { --turned_away_; }));
 }
 
 bool HttpServer::take_place(uid_t owner) {

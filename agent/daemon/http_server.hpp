@@ -13,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 
 namespace acc::agent::daemon {
 
@@ -20,6 +21,8 @@ struct HttpSettings {
   HttpLimits limits;
   HttpTimes times;
   uid_t own = 0;                  ///< the daemon's user
+  /// The uid that the kernel tells of all users that this user namespace doesn't map: refused.
+  std::optional<uid_t> unmapped{};
   QuotaOwners* owners = nullptr;  ///< outlives the server; null: each uid has a share of its own
 };
 
@@ -49,6 +52,7 @@ class HttpServer {
   };
   void take(UniqueFd fd);
   bool admit(std::unique_ptr<ByteStream> stream, Principal who);
+  void turn_away(std::unique_ptr<ByteStream> stream);
   bool take_place(uid_t owner);
   /// A connection of who holds most; false: there is none that may be ended.
   bool end_one_for(uid_t owner);
@@ -58,6 +62,8 @@ class HttpServer {
   boost::asio::io_context& io_;
   std::shared_ptr<HttpShared> shared_;
   QuotaOwners* owners_;
+  std::optional<uid_t> unmapped_;
+  std::size_t turned_away_ = 0;  ///< connections that wait for their last bytes
   std::map<std::uint64_t, Held> connections_;
   Instant next_word_{};  ///< of places that were given to others
   std::uint64_t next_number_ = 0;

@@ -5,6 +5,7 @@
 #include "agent/daemon/job_keeper.hpp"
 #include "agent/daemon/json_text.hpp"
 #include "agent/daemon/node_drain.hpp"
+#include "agent/daemon/process_identity.hpp"
 #include "agent/daemon/user_file.hpp"
 #include "common/exit_status.hpp"
 #include "common/host_name.hpp"
@@ -43,7 +44,7 @@ class JobService::Impl {
   Admission admission{keeper};
   NodeDrain drain;
   NewestAttempts newest;
-  const std::string identity = random_name() + random_name();
+  std::string identity = random_name() + random_name();
   std::uint64_t next_listener = 1;
   /// Outlives the service in the handles that listeners keep.
   std::shared_ptr<bool> lives = std::make_shared<bool>(true);
@@ -68,6 +69,8 @@ JobService::~JobService() { *impl_->lives = false; }
 awaitable<Result<void>> JobService::start() {
   auto started = co_await impl_->keeper.start();
   if (started.has_error()) co_return started;
+  if (auto kept = daemon_identity(impl_->keeper.folder().path()); !kept.empty())
+    impl_->identity = std::move(kept);
   co_return co_await impl_->loader.load();
 }
 

@@ -126,7 +126,7 @@ struct NodeFacts {
   std::uint32_t slots = 0, slots_free = 0;
   std::vector<std::uint32_t> gpus, gpus_free;
   std::string drained;  ///< the reason; empty: takes jobs
-  std::string identity{};  ///< random, of this start of the daemon
+  std::string identity{};  ///< of this daemon and no other
 };
 
 /// A state change of a job, numbered for ever within a state folder's life.

@@ -50,30 +50,33 @@ awaitable<Result<std::string>> UserNames::name_of(Principal who) {
   co_return user->name;
 }
 
-awaitable<HttpReply> answer_peer(ApiContext& api, UserNames& users, ClusterSecret& secret,
-                                 Principal door, HttpRequest request) {
-  if (!secret.accepts(door.key_id)) {
-    auto reply = refused_as(403, "authentication_failed",
-                            "the secret of " + host_name() +
-                                " was replaced: it has no longer the key of this connection, " +
-                                door.key_id);
-    reply.closes = true;
-    co_return reply;
+namespace {
+
+/// The request of a user that is known here, within that user's share of this node.
+awaitable<HttpReply> answer_user(PeerApi& peers, Principal user, std::string name, uid_t source,
+                                 HttpRequest request) {
+  RequestShares::Share share;
+  if (user.uid != 0) {
+    share = take_share(peers.shares, source, name);
+    if (!share)
+      co_return refused_as(429, "exhausted",
+                           "too many requests of " + in_quotes(name, 80) + " are open on " +
+                               host_name() +
+                               ": end some (acc-ctl logs -f, attach), or try again later");
   }
-  const auto own = api.jobs.node();
-  const auto sign = [&own](HttpReply& reply) {
-    reply.headers.emplace_back(kIdentityHeader, own.identity);
-    reply.headers.emplace_back(kNodeNameHeader, printable(own.name, 80));
-  };
-  if (request.target == kIdentityTarget) {
-    HttpReply reply;
-    reply.status = 204;
-    sign(reply);
-    co_return reply;
-  }
+  auto reply = co_await answer(peers.api, std::move(user), std::move(request));
+  reply.headers.emplace_back("X-Acc-Version", version());
+  if (reply.stream)
+    reply.stream = [share, stream = std::move(reply.stream)](std::shared_ptr<BodyWriter> to) {
+      return stream(std::move(to));
+    };
+  co_return reply;
+}
+
+awaitable<HttpReply> answer_vouched(PeerApi& peers, Principal door, HttpRequest request) {
   auto vouched = vouched_user(request);
   if (vouched.refusal.status != 0) co_return refused(vouched.refusal.status, vouched.refusal.what);
-  auto user = co_await users.find(vouched.name);
+  auto user = co_await peers.users.find(vouched.name);
   if (!user && user.error().code == Errc::not_found)
     co_return refused_as(403, "no_such_user",
                          user.error().what +
@@ -85,9 +88,35 @@ awaitable<HttpReply> answer_peer(ApiContext& api, UserNames& users, ClusterSecre
                                " under another name: only \"root\" is taken for it");
   user->key_id = std::move(door.key_id);
   user->caller = std::move(door.caller);
-  auto reply = co_await answer(api, std::move(*user), std::move(request));
-  reply.headers.emplace_back("X-Acc-Version", version());
-  sign(reply);
+  co_return co_await answer_user(peers, std::move(*user), std::move(vouched.name), door.uid,
+                                 std::move(request));
+}
+
+awaitable<HttpReply> answer_unsigned(PeerApi& peers, Principal door, HttpRequest request) {
+  if (!peers.secret.accepts(door.key_id)) {
+    auto reply = refused_as(403, "authentication_failed",
+                            "the secret of " + host_name() +
+                                " was replaced: it has no longer the key of this connection, " +
+                                door.key_id);
+    reply.closes = true;
+    co_return reply;
+  }
+  if (request.target == kIdentityTarget) {
+    HttpReply reply;
+    reply.status = 204;
+    co_return reply;
+  }
+  co_return co_await answer_vouched(peers, std::move(door), std::move(request));
+}
+
+}  // namespace
+
+// Also a refusal: who asked learns from it which node that was.
+awaitable<HttpReply> answer_peer(PeerApi& peers, Principal door, HttpRequest request) {
+  const auto own = peers.api.jobs.node();
+  auto reply = co_await answer_unsigned(peers, std::move(door), std::move(request));
+  reply.headers.emplace_back(kIdentityHeader, own.identity);
+  reply.headers.emplace_back(kNodeNameHeader, printable(own.name, 80));
   co_return reply;
 }
 

@@ -2,6 +2,7 @@
 
 #include "agent/daemon/api_call.hpp"
 #include "agent/daemon/cluster_secret.hpp"
+#include "agent/daemon/request_shares.hpp"
 #include "common/error.hpp"
 
 #include <boost/asio/awaitable.hpp>
@@ -30,11 +31,18 @@ class UserNames {
   std::unique_ptr<boost::asio::thread_pool> pool_;
 };
 
-/// A request of another daemon: in the name of the user that it vouches for.
-/// @param door  from the connection: key_id of the proof
-/// @param secret  has that key still: a connection outlives a request
-boost::asio::awaitable<HttpReply> answer_peer(ApiContext& api, UserNames& users,
-                                              ClusterSecret& secret, Principal door,
-                                              HttpRequest request);
+/// What requests of other daemons are answered with.
+struct PeerApi {
+  ApiContext& api;
+  UserNames& users;
+  ClusterSecret& secret;
+  RequestShares shares{};
+};
+
+/// A request of another daemon: in the name of the user that it vouches for. Each reply says which
+/// daemon this is, a refusal, too.
+/// @param door  from the connection: its source's number as uid, and key_id of the proof, which the
+/// secret has still (a connection outlives a request)
+boost::asio::awaitable<HttpReply> answer_peer(PeerApi& peers, Principal door, HttpRequest request);
 
 }  // namespace acc::agent::daemon

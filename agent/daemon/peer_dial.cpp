@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdint>
 #include <optional>
 #include <utility>
 
@@ -25,9 +26,9 @@ using rendezvous::StreamFault;
 
 namespace {
 
-constexpr std::array<std::string_view, 8> kCodes{
-    "unknown_host",          "no_daemon",    "unreachable", "no_answer",
-    "authentication_failed", "not_an_agent", "busy",        "wrong_node"};
+constexpr std::array<std::string_view, 9> kCodes{
+    "unknown_host", "no_daemon", "unreachable", "no_answer",    "authentication_failed",
+    "not_an_agent", "busy",      "wrong_node",  "unproven_node"};
 /// Less than the handshakes of one host that a daemon takes (AdmissionLimits).
 constexpr int kMostDialsAtOnce = 32;
 
@@ -100,11 +101,34 @@ struct Opened {
   error_code failed;
 };
 
-asio::awaitable<Opened> connect_to(asio::io_context& io, asio::ip::tcp::endpoint to, Instant due) {
+/// A port below 1024 that root alone may use: the daemon there tells by it that what connects isn't
+/// another user of this host. False: there is none, or it isn't permitted.
+bool bind_reserved_port(int fd, bool is_v6) {
+  constexpr int kFirst = 665;  // fewer services have those above, as with NFS
+  constexpr int kCount = 1024 - kFirst;
+  constexpr int kTries = 8;
+  const int on = 1;
+  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  for (int i = 0; i < kTries; ++i) {
+    const auto port = static_cast<std::uint16_t>(kFirst + random_fraction() * kCount);
+    const asio::ip::tcp::endpoint from{is_v6 ? asio::ip::tcp::v6() : asio::ip::tcp::v4(), port};
+    if (::bind(fd, from.data(), static_cast<socklen_t>(from.size())) == 0) return true;
+    if (errno != EADDRINUSE) return false;
+  }
+  return false;
+}
+
+asio::awaitable<Opened> connect_once(asio::io_context& io, asio::ip::tcp::endpoint to, Instant due,
+                                     bool is_reserved) {
   Opened opened;
   UniqueFd fd{::socket(to.protocol().family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
   if (!fd) {
     opened.failed = {errno, boost::system::system_category()};
+    co_return std::move(opened);
+  }
+  const bool is_bound = is_reserved && bind_reserved_port(fd.get(), to.address().is_v6());
+  if (is_reserved && !is_bound) {
+    opened.failed = {EADDRNOTAVAIL, boost::system::system_category()};
     co_return std::move(opened);
   }
   auto stream =
@@ -117,6 +141,18 @@ asio::awaitable<Opened> connect_to(asio::io_context& io, asio::ip::tcp::endpoint
     opened.failed = {ECONNREFUSED, boost::system::system_category()};
   if (!opened.failed) opened.stream = std::move(stream);
   co_return std::move(opened);
+}
+
+/// @param is_root  from a port of root's, if there is one
+asio::awaitable<Opened> connect_to(asio::io_context& io, asio::ip::tcp::endpoint to, Instant due,
+                                   bool is_root) {
+  if (is_root) {
+    auto opened = co_await connect_once(io, to, due, true);
+    // The port's last connection to that node may have ended just now.
+    const auto why = opened.failed.value();
+    if (why != EADDRNOTAVAIL && why != EADDRINUSE) co_return std::move(opened);
+  }
+  co_return co_await connect_once(io, to, due, false);
 }
 
 }  // namespace
@@ -163,7 +199,10 @@ asio::awaitable<PeerDialled> dial_peer(asio::io_context& io, HostLookups& lookup
                                        Millis limit) {
   const Instant due = clock_now() + limit;
   const std::string name = join_host_port(to.host, to.port);
-  const auto turn = co_await turns.wait(name, due);
+  // Root waits behind no other user.
+  const bool is_root = uid == 0;
+  const std::string queue = is_root ? name + " for root" : name;
+  const auto turn = co_await turns.wait(queue, due);
   if (!turn)
     co_return PeerError{503, "busy",
                         "too many connections to " + name + " are being made at once: try again"};
@@ -183,7 +222,7 @@ asio::awaitable<PeerDialled> dial_peer(asio::io_context& io, HostLookups& lookup
     const Instant share = clock_now() + (due - clock_now()) / static_cast<int>(left--);
     Pauses pauses;
     for (;;) {
-      auto opened = co_await connect_to(io, endpoint, share);
+      auto opened = co_await connect_to(io, endpoint, share, is_root);
       if (!opened.stream) {
         failed = opened.failed;
         break;

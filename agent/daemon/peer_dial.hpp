@@ -56,7 +56,8 @@ class DialTurns {
 /// A connection to the daemon at `to` (with a port), over which both have proved that they hold the
 /// secret; all its addresses are tried one after the other. One that has too many connections at
 /// once is tried again.
-/// @param uid  as of HostLookups::find
+/// @param uid  as of HostLookups::find; root's has a source port below 1024 where one is free, and
+/// doesn't wait behind other users'
 /// @param due  for looking up the name, connecting and shaking hands together
 [[nodiscard]] boost::asio::awaitable<PeerDialled> dial_peer(
     boost::asio::io_context& io, HostLookups& lookups, DialTurns& turns, uid_t uid, NodeAddress to,

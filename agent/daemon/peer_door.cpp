@@ -53,6 +53,13 @@ uid_t number_of(const std::string& host) {
   return static_cast<uid_t>(std::hash<std::string>{}(host)) | 1U;
 }
 
+/// Root of a host is another source than its users, by the port that only root may use: a user who
+/// fills the places of a source doesn't shut out the daemon there.
+std::string source_by_rights(const tcp::endpoint& from) {
+  const auto source = rendezvous::source_of(rendezvous::host_port(from).host);
+  return from.port() < IPPORT_RESERVED ? source + ", a port below 1024" : source;
+}
+
 std::string plain_http_answer() {
   auto reply = error_reply(
       {400,
@@ -134,7 +141,7 @@ void PeerDoor::take(UniqueFd socket) {
   if (::getpeername(socket.get(), from.data(), &length) != 0) return;  // it has gone already
   from.resize(length);
   const Id id = ++last_;
-  const auto source = rendezvous::source_of(rendezvous::host_port(from).host);
+  const auto source = source_by_rights(from);
   const auto verdict = admission_.accepted(id, source, clock_now());
   if (verdict.instead) make_room(*verdict.instead);
   auto stream = std::make_unique<PeerStream>(io_.get_executor(), std::move(socket),

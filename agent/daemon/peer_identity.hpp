@@ -17,7 +17,7 @@ namespace acc::agent::daemon {
 
 /// What a daemon says of itself, over a connection that nothing on the way can read or change.
 struct PeerIdentity {
-  std::string identity;  ///< random, of this start of the daemon; empty: an older acc-agent's
+  std::string identity;  ///< of one daemon, over its starts until a reboot; empty: an older one's
   std::string name;      ///< its host name
 };
 
@@ -26,6 +26,13 @@ struct PeerIdentity {
 
 /// A node by which it is compared: "b:29700" of "B", "fd00::1:29700" of "[FD00:0::1]".
 [[nodiscard]] std::string node_key(const std::string& node, std::uint16_t default_port);
+
+/// A node of the settings that the daemon which answered for another one may belong to.
+struct Suspect {
+  std::string node;
+  bool blocks = false;      ///< where it can't be asked, no order to the other one is given
+  bool was_silent = false;  ///< it was asked just now, in vain
+};
 
 /// The nodes of the settings, with who answered for each of them last. What is known is little: a
 /// node may be named by an alias, or an address that something translates, and hosts may have one
@@ -40,14 +47,22 @@ class SeenNodes {
   void set_nodes(const std::vector<std::string>& nodes);
   [[nodiscard]] bool is_empty() const { return nodes_.empty(); }
   [[nodiscard]] bool has(const std::string& node) const;
-  /// Of those that aren't in the settings nothing is kept. No identity: it could not be asked.
+  /// Of those that aren't in the settings nothing is kept, nor of a daemon without an identity.
   void saw(const std::string& node, const PeerIdentity& answered, Instant now);
+  /// It could not be asked. What is known of it stays.
+  void was_silent(const std::string& node, Instant now);
+  /// No daemon of this cluster is there: nothing is known of it any more.
+  void was_absent(const std::string& node, Instant now);
+  /// That daemon was judged to be this node's.
+  void accept(const std::string& node, const PeerIdentity& answered);
   /// Other nodes of the settings of which the daemon that answered for `wanted` may be, to be
-  /// asked: at most 16.
+  /// asked: at most 16. Signs of that are that it answered for one last, that its host name is that
+  /// of one, or the host name that was said for one last. Where only the host name says so, and
+  /// `wanted` was known under that host name, it doesn't block: hosts may have one name.
   /// @param is_here  at our own door, directly
-  [[nodiscard]] std::vector<std::string> suspects(const std::string& wanted,
-                                                  const PeerIdentity& answered, bool is_here,
-                                                  Instant now) const;
+  [[nodiscard]] std::vector<Suspect> suspects(const std::string& wanted,
+                                              const PeerIdentity& answered, bool is_here,
+                                              Instant now) const;
   /// Whether that daemon answered for it, not before `since`.
   [[nodiscard]] bool is_answered_by(const std::string& node, const PeerIdentity& answered,
                                     Instant since) const;
@@ -66,13 +81,17 @@ class SeenNodes {
   struct Node {
     std::string name;  ///< in the settings
     std::string host;
-    std::string identity{};  ///< of who answered for it last
+    PeerIdentity last{};      ///< who answered for it last
+    PeerIdentity accepted{};  ///< the last that was judged to be its own
     Instant at = Instant::min();
+    bool is_silent = false;
   };
   using Nodes = std::map<std::string, Node, std::less<>>;
   /// A cluster has thousands of nodes, each of which a list compares with all others.
   using Index = std::multimap<std::string, Nodes::iterator>;
 
+  void forget_last(Nodes::iterator node);
+  void link_last(Nodes::iterator node);
   static void unlink(Index& index, const std::string& key, Nodes::iterator node);
   [[nodiscard]] Nodes::const_iterator find(const std::string& node) const;
 
@@ -81,8 +100,12 @@ class SeenNodes {
   Nodes nodes_;    ///< by node_key()
   Index by_host_;  ///< by the first label of the name, in small letters
   Index by_identity_;
+  Index by_said_name_;  ///< the host name that was said for it last, in small letters
 };
 
+/// The sentence for an order that isn't given, as `other` can't be asked.
+[[nodiscard]] std::string doubt_about(const std::string& wanted, const std::string& other,
+                                      const PeerIdentity& answered);
 /// The sentence for a connection to `wanted` that ended at this daemon.
 [[nodiscard]] std::string leads_back(const std::string& wanted, const PeerIdentity& own);
 

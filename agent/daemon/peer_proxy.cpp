@@ -2,10 +2,8 @@
 
 #include "agent/daemon/api_call.hpp"
 #include "agent/daemon/api_json.hpp"
-#include "agent/daemon/http_reply_parser.hpp"
 #include "agent/daemon/json_text.hpp"
-#include "agent/daemon/own_address.hpp"
-#include "common/endpoint.hpp"
+#include "agent/daemon/peer_exchange.hpp"
 #include "common/log.hpp"
 #include "common/text.hpp"
 
@@ -30,7 +28,6 @@ using Step = ReplyParser::Step;
 
 namespace {
 
-constexpr std::size_t kProxyPieceBytes = 16 * 1024;  // as a TLS record
 constexpr std::size_t kMostFacts = 64 * 1024;        // of one node's reply in the list
 constexpr std::size_t kAskedAtOnce = 256;
 constexpr std::string_view kBusy = "busy";  // says nothing of who is there
@@ -56,10 +53,23 @@ void log_failure(std::exception_ptr failed) {
   }
 }
 
-PeerIdentity identity_in(const ReplyParser& parser) {
-  // Looked for in small letters.
-  return {std::string{parser.header("x-acc-identity").value_or("")},
-          printable(parser.header("x-acc-node").value_or(""), 80)};
+/// What of the other daemon's reply the caller gets, but for its body.
+HttpReply passed_back(const ReplyParser& parser, const std::string& node) {
+  HttpReply reply;
+  reply.status = parser.status();
+  reply.content_type = parser.header("content-type").value_or("");
+  for (std::size_t i = 0; i < kPassedBack.size(); ++i) {
+    if (const auto value = parser.header(kPassedBack[i]))
+      reply.headers.emplace_back(kNames[i], printable(*value, 500));
+  }
+  if (const auto where = parser.header("location"); where && where->starts_with('/'))
+    reply.headers.emplace_back("Location", "/v1/nodes/" + printable(node) + printable(*where, 500));
+  return reply;
+}
+
+std::string too_many_to(const std::string& node) {
+  return "too many requests of this user to " + node +
+         " are open on this node: end some (acc-ctl logs -f, attach), or try again later";
 }
 
 HttpReply failure(const PeerError& error) {
@@ -68,93 +78,11 @@ HttpReply failure(const PeerError& error) {
 
 }  // namespace
 
-/// One request and its reply, over a connection of its own.
-struct PeerProxy::Exchange {
-  Exchange(std::unique_ptr<PeerStream> over, std::string name, bool is_head)
-      : stream{std::move(over)}, node{std::move(name)}, parser{is_head} {}
-
-  std::unique_ptr<PeerStream> stream;
-  std::string node;
-  ReplyParser parser;
-  std::function<void()> on_sent;   ///< the request, all of it
-  std::function<void()> on_whole;  ///< the reply ended, and its connection may go on
-  std::string input;               ///< read, and not yet parsed
-  std::string body;                ///< parsed, and not yet passed on
-  std::string silence{};           ///< why no answer is waited for any longer
-  bool is_answered = false;        ///< or failed
-  std::array<char, kProxyPieceBytes> piece{};
-
-  /// The next step of the reply; `broken` also for its end in the middle.
-  awaitable<Step> next() {
-    for (;;) {
-      std::size_t consumed = 0;
-      const auto step = parser.feed(input, consumed, body);
-      input.erase(0, consumed);
-      if (step != Step::needs_more || !body.empty()) co_return step;
-      const auto n = co_await stream->read_some(piece);
-      if (n == 0) co_return parser.end() ? Step::done : Step::broken;
-      input.append(piece.data(), n);
-    }
-  }
-  /// Its status, and what of its body came along; nothing: `error` says why.
-  awaitable<bool> ask(const asio::any_io_executor& executor, std::string request, Instant due,
-                      Millis limit, PeerError& error) {
-    const StreamDeadline deadline{executor, *stream, due};
-    const bool is_sent = co_await stream->write(request);
-    request = std::string{};
-    if (is_sent && on_sent) on_sent();
-    const auto step = is_sent ? co_await next() : Step::broken;
-    is_answered = true;
-    if (step == Step::has_head) co_return true;
-    constexpr const char* kMayBeDone = "it may have carried the request out: ask for the state";
-    if (!silence.empty())
-      error = {504, "no_answer", silence + " (" + kMayBeDone + ")"};
-    else if (deadline.is_late())
-      error = {504, "no_answer",
-               node + " did not answer within " + describe(limit) + " (" + kMayBeDone + ")"};
-    else
-      error = {502, "node_unreachable",
-               node + " closed the connection without an answer: was its acc-agent stopped?"};
-    co_return false;
-  }
-  /// For a caller: that it has gone, the other daemon learns by the end of the connection. Before
-  /// that it gets the request: it may be a stop, which isn't waited for.
-  static std::shared_ptr<Exchange> make(std::unique_ptr<PeerStream> over, std::string name,
-                                        bool is_head, std::shared_ptr<CallerLink> caller) {
-    auto made = std::make_shared<Exchange>(std::move(over), std::move(name), is_head);
-    if (!caller) return made;
-    made->on_sent = [caller = std::move(caller), weak = std::weak_ptr{made}] {
-      caller->when_closed([weak] {
-        if (const auto kept = weak.lock(); kept && kept->stream) kept->stream->close();
-      });
-    };
-    return made;
-  }
-  static awaitable<void> relay(std::shared_ptr<Exchange> self, std::shared_ptr<BodyWriter> to) {
-    to->when_closed([weak = std::weak_ptr{self}] {
-      if (const auto kept = weak.lock(); kept && kept->stream) kept->stream->close();
-    });
-    for (;;) {
-      const auto step = co_await self->next();
-      if (!self->body.empty()) {
-        const bool is_written = co_await to->write(self->body);
-        self->body.clear();
-        if (!is_written) co_return;
-      }
-      if (step == Step::done) {
-        const bool goes_on = self->input.empty() && self->parser.keeps_alive();
-        if (goes_on && self->on_whole) self->on_whole();
-        co_return;
-      }
-      if (step == Step::broken) co_return to->break_off();
-    }
-  }
-};
-
 struct PeerProxy::Listing {
   explicit Listing(asio::io_context& io) : ready{io, Instant::max()} {}
   std::vector<NodeAnswer> answers;
   std::vector<Answerer> answerers;  ///< one for each answer
+  std::vector<Sighting> sightings;  ///< one for each answer
   Instant since = clock_now();
   std::size_t next = 0;
   std::size_t asking = 0;
@@ -173,15 +101,17 @@ struct PeerProxy::Listing {
 PeerProxy::PeerProxy(asio::io_context& io, const Jobs& jobs, ClusterSecret& secret,
                      UserNames& users, ProxySettings settings)
     : io_{io},
-      lookups_{io},
-      turns_{io},
       jobs_{jobs},
       secret_{secret},
       users_{users},
       settings_{std::move(settings)},
-      seen_{{jobs.node().identity, jobs.node().name}, settings_.port},
+      greeting_{io, settings_.port},
+      check_{{jobs.node().identity, jobs.node().name},
+             settings_.port,
+             {[this](std::string node, Instant due) { return greet(std::move(node), due); },
+              [this](std::string node, Instant due) { return leads_here(std::move(node), due); }}},
       kept_timer_{io} {
-  seen_.set_nodes(settings_.nodes);
+  check_.set_nodes(settings_.nodes);
 }
 
 PeerProxy::~PeerProxy() = default;
@@ -248,99 +178,63 @@ awaitable<HttpReply> PeerProxy::pass_on(Principal who, HttpRequest request) {
   const auto tls = secret_.for_dialling();
   if (!tls) co_return refused_as(503, "no_secret", tls.error().what);
   const bool is_head = request.method == "HEAD";
+  const bool may_change = !is_head && request.method != "GET";
   std::string text = peer_request(request, *target, *user, is_head);
   request.body = std::string{};
-  const auto node = with_port(*address);
+  PeerWay way{target->node, with_port(*address), *user, who.quota_owner(), *tls};
   const std::string line = *user + '@' + node_key(target->node, settings_.port);
-  auto stream = take_kept(line, *tls);
-  if (!stream) {
-    Way way{target->node, node, *user, who.quota_owner(), *tls};
-    auto dialled = co_await connect(std::move(way));
-    if (!dialled) co_return failure(dialled.error());
-    stream = std::move(*dialled);
+  RequestShares::Share share;
+  if (who.uid != kOperator) {
+    share = shares_.take(line, settings_.requests_of_user);
+    if (!share) co_return refused_as(429, "exhausted", too_many_to(target->node));
   }
-  const auto exchange = Exchange::make(std::move(stream), target->node, is_head, who.caller);
+  auto stream = take_kept(line, *tls);
+  bool is_sure = true;
+  if (!stream) {
+    auto connected = co_await connect(way, may_change);
+    if (!connected) co_return failure(connected.error());
+    stream = std::move(connected->stream);
+    is_sure = connected->is_sure;
+  }
+  const auto exchange = PeerExchange::make(std::move(stream), target->node, is_head, who.caller);
+  exchange->share = std::move(share);
   PeerError error;
   asio::steady_timer doubt{io_, kDoubtAfter};
-  doubt.async_wait(alive_.bind([this, exchange, node, tls = *tls,
-                                uid = who.quota_owner()](boost::system::error_code answered) {
-    if (!answered) asio::co_spawn(io_, doubt_peer(exchange, node, tls, uid), log_failure);
+  doubt.async_wait(alive_.bind([this, exchange, way](boost::system::error_code answered) {
+    if (!answered) asio::co_spawn(io_, doubt_peer(exchange, way), log_failure);
   }));
   const bool is_answered = co_await exchange->ask(
       io_.get_executor(), std::move(text), clock_now() + settings_.reply, settings_.reply, error);
   doubt.cancel();
   if (!is_answered) co_return failure(error);
-  HttpReply reply;
-  const auto& parser = exchange->parser;
-  reply.status = parser.status();
-  reply.content_type = parser.header("content-type").value_or("");
-  for (std::size_t i = 0; i < kPassedBack.size(); ++i) {
-    if (const auto value = parser.header(kPassedBack[i]))
-      reply.headers.emplace_back(kNames[i], printable(*value, 500));
-  }
-  if (const auto where = parser.header("location"); where && where->starts_with('/'))
-    reply.headers.emplace_back("Location",
-                               "/v1/nodes/" + printable(target->node) + printable(*where, 500));
+  auto reply = passed_back(exchange->parser, target->node);
   if (reply.status == 204) co_return reply;
-  exchange->on_whole = alive_.bind([this, line, tls = *tls, weak = std::weak_ptr{exchange}] {
-    if (const auto whole = weak.lock(); whole && whole->stream)
-      keep(line, tls, std::move(whole->stream));
-  });
+  // Another request over it might change something.
+  if (is_sure)
+    exchange->on_whole = alive_.bind([this, line, tls = *tls, weak = std::weak_ptr{exchange}] {
+      if (const auto whole = weak.lock(); whole && whole->stream)
+        keep(line, tls, std::move(whole->stream));
+    });
   reply.stream = [exchange](std::shared_ptr<BodyWriter> to) {
-    return Exchange::relay(exchange, std::move(to));
+    return PeerExchange::relay(exchange, std::move(to));
   };
   co_return reply;
 }
 
-struct PeerProxy::Introduced {
-  std::unique_ptr<PeerStream> stream;  ///< null: the connection doesn't go on
-  Answerer from;
-  unsigned status = 0;
-  std::string body;
-};
-
-awaitable<PeerProxy::Introduction> PeerProxy::introduce(Way way, Millis limit) {
-  auto dialled = co_await dial_peer(io_, lookups_, turns_, way.uid, way.to, way.tls, limit);
+awaitable<PeerProxy::Connection> PeerProxy::connect(PeerWay way, bool may_change) {
+  const auto node = way.node;
   // A user whose share of look-ups is used up can make attempts fail.
   const bool counts = way.uid == kOperator;
-  if (!dialled) {
-    if (counts && dialled.error().code != kBusy) seen_.saw(way.node, {}, clock_now());
-    co_return dialled.error();
+  auto made = co_await greeting_.introduce(std::move(way), settings_.connect);
+  if (!made) {
+    if (counts && made.error().code != kBusy) check_.note(node, sighting_of(made.error()));
+    co_return made.error();
   }
-  const bool is_here = is_own_door(**dialled);
-  const auto exchange = std::make_shared<Exchange>(std::move(*dialled), way.node, false);
-  HttpRequest request;
-  request.method = "GET";
-  auto text = peer_request(request, {way.node, std::string{kIdentityTarget}}, way.user, false);
-  PeerError error;
-  const Instant due = clock_now() + limit;
-  const bool is_answered =
-      co_await exchange->ask(io_.get_executor(), std::move(text), due, limit, error);
-  if (!is_answered) {
-    if (counts) seen_.saw(way.node, {}, clock_now());
-    if (error.code == "no_answer")
-      error.what = way.node + " took the connection, but did not answer within " + describe(limit) +
-                   ": is the process there stopped, or another program?";
-    co_return error;
-  }
-  const StreamDeadline deadline{io_.get_executor(), *exchange->stream, due};
-  auto step = Step::needs_more;
-  while (step != Step::done && step != Step::broken && exchange->body.size() <= kMostFacts)
-    step = co_await exchange->next();
-  Introduced made{nullptr, {identity_in(exchange->parser), is_here}, exchange->parser.status(), {}};
-  seen_.saw(way.node, made.from.identity, clock_now());
-  made.body = std::move(exchange->body);
-  if (step == Step::done && exchange->input.empty() && exchange->parser.keeps_alive())
-    made.stream = std::move(exchange->stream);
-  co_return made;
-}
-
-awaitable<PeerDialled> PeerProxy::connect(Way way) {
-  const auto node = way.node;
-  auto made = co_await introduce(std::move(way), settings_.connect);
-  if (!made) co_return made.error();
-  auto wrong = co_await find_complaint(node, made->from);
-  if (!wrong.empty()) co_return PeerError{502, "wrong_node", std::move(wrong)};
+  check_.note(node, {Sighting::End::answered, made->from.identity});
+  auto verdict = co_await check_.judge(node, made->from, settings_.list);
+  if (!verdict.wrong.empty()) co_return PeerError{502, "wrong_node", std::move(verdict.wrong)};
+  const bool is_sure = verdict.doubt.empty();
+  if (!is_sure && may_change) co_return PeerError{503, "unproven_node", std::move(verdict.doubt)};
   // Another connection might end elsewhere.
   if (!made->stream && made->status == 403)
     co_return PeerError{403, "authentication_failed", error_in(made->body)};
@@ -348,74 +242,32 @@ awaitable<PeerDialled> PeerProxy::connect(Way way) {
     co_return PeerError{
         502, "node_unreachable",
         node + " closed the connection without an answer: was its acc-agent stopped?"};
-  co_return std::move(made->stream);
+  co_return Connected{std::move(made->stream), is_sure};
 }
 
-bool PeerProxy::is_own_door(const PeerStream& stream) const {
-  const auto to = stream.remote();
-  return to.port() == settings_.port && is_own_address(to.address());
-}
-
-awaitable<std::string> PeerProxy::find_complaint(std::string node, Answerer from) {
-  const auto& answered = from.identity;
-  const bool leads_here = !from.is_here && seen_.is_own_in_disguise(node, answered);
-  // Without nodes in the settings there is none to take this one for.
-  if (leads_here && !seen_.has(node))
-    co_return seen_.is_empty() ? std::string{} : leads_back(node, seen_.own());
-  const Instant due = clock_now() + settings_.list;
-  const auto others = seen_.suspects(node, answered, from.is_here, clock_now());
-  for (const auto& other : others) {
-    const bool is_same = co_await is_answered_by(other, answered, due);
-    if (is_same) co_return seen_.complaint(node, other, answered);
-  }
-  // Of a node behind an address that is translated, its name in the settings leads back, too.
-  if (!leads_here) co_return std::string{};
-  const bool is_elsewhere = co_await has_other_own_name(node, due);
-  co_return is_elsewhere ? leads_back(node, seen_.own()) : std::string{};
-}
-
-// Now, and not once: addresses move, and daemons start again.
-awaitable<bool> PeerProxy::is_answered_by(std::string node, PeerIdentity answered, Instant due) {
+// In root's name: the answer counts for all users.
+awaitable<Sighting> PeerProxy::greet(std::string node, Instant due) {
   const auto address = parse_node_address(node);
   const auto tls = secret_.for_dialling();
-  if (!address || !tls) co_return false;
-  if (seen_.is_own(answered)) {
-    // Its door may be open at another address alone.
-    const bool is_here = co_await leads_to_own_door(with_port(*address), due);
-    if (is_here) co_return true;
-  }
   const auto left = std::chrono::duration_cast<Millis>(due - clock_now());
-  if (left <= Millis{0}) co_return false;
-  Way way{node, with_port(*address), "root", kOperator, *tls};
-  const auto made = co_await introduce(std::move(way), left);
-  if (made && made->stream) made->stream->close();
-  co_return made && made->from.identity.identity == answered.identity;
+  if (!address || !tls || left <= Millis{0}) co_return Sighting{};
+  PeerWay way{node, with_port(*address), "root", kOperator, *tls};
+  const auto made = co_await greeting_.introduce(std::move(way), left);
+  if (!made && made.error().code == kBusy) co_return Sighting{};
+  if (!made) co_return sighting_of(made.error());
+  if (made->stream) made->stream->close();
+  co_return Sighting{Sighting::End::answered, made->from.identity};
 }
 
-awaitable<bool> PeerProxy::leads_to_own_door(NodeAddress node, Instant due) {
-  const auto looked_up = co_await lookups_.find(kOperator, std::move(node), due);
-  co_return std::ranges::any_of(looked_up.found, [this](const auto& at) {
-    return at.port() == settings_.port && is_own_address(at.address());
-  });
-}
-
-// Rarely asked: of a name that leads back over something else.
-awaitable<bool> PeerProxy::has_other_own_name(std::string node, Instant due) {
-  const auto key = node_key(node, settings_.port);
-  const auto nodes = settings_.nodes;
-  for (const auto& other : nodes) {
-    const auto address = parse_node_address(other);
-    if (!address || node_key(other, settings_.port) == key) continue;
-    const bool is_here = co_await leads_to_own_door(with_port(*address), due);
-    if (is_here) co_return true;
-  }
-  co_return false;
+awaitable<bool> PeerProxy::leads_here(std::string node, Instant due) {
+  const auto address = parse_node_address(node);
+  if (!address) co_return false;
+  co_return co_await greeting_.leads_to_own_door(with_port(*address), due);
 }
 
 // A daemon that was stopped behind a connection's handshake, or is stuck, shakes no further hands.
-awaitable<void> PeerProxy::doubt_peer(std::shared_ptr<Exchange> exchange, NodeAddress node, Tls tls,
-                                      uid_t uid) {
-  const auto dialled = co_await dial_peer(io_, lookups_, turns_, uid, node, tls, settings_.connect);
+awaitable<void> PeerProxy::doubt_peer(std::shared_ptr<PeerExchange> exchange, PeerWay way) {
+  const auto dialled = co_await greeting_.dial(std::move(way), settings_.connect);
   if (dialled) (*dialled)->close();
   if (dialled || exchange->is_answered || dialled.error().code != "no_answer") co_return;
   exchange->silence = dialled.error().what;
@@ -441,6 +293,7 @@ awaitable<HttpReply> PeerProxy::list(Principal who) {
   auto user = co_await users_.name_of(who);
   for (const auto& node : settings_.nodes) listing->answers.push_back({node, {}, {}, {}});
   listing->answerers.resize(listing->answers.size());
+  listing->sightings.resize(listing->answers.size());
   if (user) {
     // So many at once; a node that doesn't answer delays those behind it by 2 s.
     listing->asking = std::min(listing->answers.size(), kAskedAtOnce);
@@ -464,32 +317,19 @@ awaitable<HttpReply> PeerProxy::list(Principal who) {
 
 // When all have answered: of two nodes for which one daemon does, the first has no sign of that.
 void PeerProxy::compare(Listing& listing) {
-  for (std::size_t i = 0; i < listing.answers.size(); ++i)
-    if (listing.answers[i].code != kBusy)
-      seen_.saw(listing.answers[i].node, listing.answerers[i].identity, clock_now());
+  std::vector<std::string> nodes;
+  for (std::size_t i = 0; i < listing.answers.size(); ++i) {
+    nodes.push_back(listing.answers[i].node);
+    check_.note(nodes.back(), listing.sightings[i]);
+  }
   for (std::size_t i = 0; i < listing.answers.size(); ++i) {
     auto& answer = listing.answers[i];
     if (answer.facts.empty()) continue;
-    answer.error = complaint_in(listing, i);
+    answer.error = check_.complaint_in(nodes, listing.answerers, i, listing.since);
     if (answer.error.empty()) continue;
     answer.code = "wrong_node";
     answer.facts.clear();
   }
-}
-
-// As find_complaint(), of what was just answered.
-std::string PeerProxy::complaint_in(const Listing& listing, std::size_t number) const {
-  const auto& node = listing.answers[number].node;
-  const auto& [answered, is_here] = listing.answerers[number];
-  for (const auto& other : seen_.suspects(node, answered, is_here, clock_now())) {
-    if (seen_.is_answered_by(other, answered, listing.since))
-      return seen_.complaint(node, other, answered);
-  }
-  const bool leads_here = !is_here && seen_.is_own_in_disguise(node, answered);
-  const bool is_elsewhere = leads_here && std::ranges::any_of(listing.answerers, [&](auto& one) {
-                              return one.is_here && seen_.is_own(one.identity);
-                            });
-  return is_elsewhere ? leads_back(node, seen_.own()) : std::string{};
 }
 
 awaitable<void> PeerProxy::ask_some(std::string user, std::shared_ptr<Listing> listing) {
@@ -508,11 +348,15 @@ awaitable<void> PeerProxy::ask_one(std::string user, std::shared_ptr<Listing> li
   if (!address) co_return fail("bad_request", in_quotes(answer.node, 80) + " is no HOST[:PORT]");
   if (!tls) co_return fail("no_secret", tls.error().what);
   const Instant due = clock_now() + settings_.list;
-  auto stream = co_await dial_peer(io_, lookups_, turns_, kOperator, with_port(*address), *tls,
-                                   settings_.list);
-  if (!stream) co_return fail(stream.error().code, stream.error().what);
-  listing->answerers[number].is_here = is_own_door(**stream);
-  const auto exchange = std::make_shared<Exchange>(std::move(*stream), answer.node, false);
+  PeerWay way{answer.node, with_port(*address), user, kOperator, *tls};
+  auto stream = co_await greeting_.dial(std::move(way), settings_.list);
+  if (!stream) {
+    if (stream.error().code != kBusy) listing->sightings[number] = sighting_of(stream.error());
+    co_return fail(stream.error().code, stream.error().what);
+  }
+  auto& answerer = listing->answerers[number];
+  answerer.is_here = greeting_.is_own_door(**stream);
+  const auto exchange = std::make_shared<PeerExchange>(std::move(*stream), answer.node, false);
   HttpRequest request;
   request.method = "GET";
   PeerError error;
@@ -520,6 +364,8 @@ awaitable<void> PeerProxy::ask_one(std::string user, std::shared_ptr<Listing> li
   const bool is_answered =
       co_await exchange->ask(io_.get_executor(), std::move(text), due, settings_.list, error);
   if (!is_answered) co_return fail(error.code, error.what);
+  answerer.identity = identity_in(exchange->parser);
+  listing->sightings[number] = {Sighting::End::answered, answerer.identity};
   const StreamDeadline deadline{io_.get_executor(), *exchange->stream, due};
   std::string facts;
   for (auto step = Step::needs_more; step != Step::done;) {
@@ -528,7 +374,6 @@ awaitable<void> PeerProxy::ask_one(std::string user, std::shared_ptr<Listing> li
     if (step == Step::broken || facts.size() > kMostFacts)
       co_return fail("node_unreachable", answer.node + ": its answer broke off");
   }
-  listing->answerers[number].identity = identity_in(exchange->parser);
   if (exchange->parser.status() == 200)
     answer.facts = std::move(facts);
   else

@@ -2,6 +2,7 @@
 
 #include "agent/process_stat.hpp"
 #include "agent/small_file.hpp"
+#include "common/host_name.hpp"
 #include "common/text.hpp"
 
 #include <dirent.h>
@@ -9,8 +10,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
+#include <cstdio>
 #include <functional>
 #include <string_view>
 #include <utility>
@@ -56,6 +60,17 @@ bool for_each_with(uid_t uid, const std::string& assignment,
 const std::string& boot_id() {
   static const std::string kId{trim(read_small_file("/proc/sys/kernel/random/boot_id"))};
   return kId;
+}
+
+// Only one daemon holds the folder's lock; containers of one machine have its boot in common, and
+// clones of a running machine their host's name at most.
+std::string daemon_identity(const std::string& state_folder) {
+  struct stat info {};
+  if (boot_id().empty() || ::stat(state_folder.c_str(), &info) != 0) return {};
+  std::array<char, 40> place{};
+  std::snprintf(place.data(), place.size(), ".%jx.%jx", static_cast<std::uintmax_t>(info.st_dev),
+                static_cast<std::uintmax_t>(info.st_ino));
+  return boot_id() + place.data() + '.' + host_name();
 }
 
 std::uint64_t start_time_of(pid_t pid) { return read_process_stat(pid).start_time; }

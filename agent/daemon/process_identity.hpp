@@ -10,6 +10,9 @@
 namespace acc::agent::daemon {
 
 [[nodiscard]] const std::string& boot_id();
+/// Of the daemon that has locked `state_folder`: the same over its starts until the next boot, and
+/// another one for a copy of the folder. Empty: the boot isn't known.
+[[nodiscard]] std::string daemon_identity(const std::string& state_folder);
 /// Of a process that runs, or is a zombie that its parent hasn't reaped; 0: there is none.
 [[nodiscard]] std::uint64_t start_time_of(pid_t pid);
 /// A pidfd of just this process; none: it has ended, also where a zombie is left of it.

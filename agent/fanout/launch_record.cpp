@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -53,6 +54,29 @@ uid_t overflow_uid() {
   constexpr uid_t kUsual = 65534;
   const auto text = read_small_file("/proc/sys/kernel/overflowuid");
   return parse_number<uid_t>(trim(text)).value_or(kUsual);
+}
+
+/// The text of a record that is this user's own; empty: there is none. Who may write to the folder
+/// (root's HOME may be another user's, as with sudo -E) can put any file there, and change it: so
+/// the owner is that of the file that is read. Of root's, "nobody" isn't taken for root.
+std::string read_own_record(const std::string& path) {
+  constexpr std::size_t kLongest = std::size_t{1} << 24U;
+  const UniqueFd file{
+      ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)};
+  struct stat info {};
+  if (!file || ::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) return {};
+  const auto self = ::geteuid();
+  const auto owner = self == 0 ? info.st_uid : owner_of_record(info.st_uid, self);
+  if (owner != self) return {};
+  std::string text;
+  std::array<char, 16 * 1024> piece;
+  for (;;) {
+    const auto n = ::read(file.get(), piece.data(), piece.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 || text.size() > kLongest) return {};
+    if (n == 0) return text;
+    text.append(piece.data(), static_cast<std::size_t>(n));
+  }
 }
 
 /// With all folders above that are missing; those of our own only for this user.
@@ -164,14 +188,13 @@ std::vector<LaunchRecord> read_records() {
   const auto folder = launches_folder();
   DIR* const open = folder.empty() ? nullptr : ::opendir(folder.c_str());
   if (open == nullptr) return records;
+  const auto own = user_name(::geteuid());
   while (const auto* entry = ::readdir(open)) {
     const std::string name{static_cast<const char*>(entry->d_name)};
     if (!name.ends_with(kEnd) || records.size() == kMostRecords) continue;
-    auto record = decode_record(read_small_file(folder + "/" + name));
+    auto record = decode_record(read_own_record(folder + "/" + name));
     if (!record || name != record->id + std::string{kEnd}) continue;
-    struct stat info {};
-    if (::stat((folder + "/" + name).c_str(), &info) != 0) continue;  // removed meanwhile
-    record->user = user_name(owner_of_record(info.st_uid, ::geteuid()));
+    record->user = own;
     records.push_back(std::move(*record));
   }
   ::closedir(open);

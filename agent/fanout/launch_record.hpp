@@ -28,8 +28,8 @@ struct LaunchRecord {
   std::vector<LaunchPart> parts;
   /// Where that daemon is, as a home may be shared by many nodes; empty: an older acc-launch's.
   std::string node{};
-  /// Whose record it is, and so whose its jobs are: not written, but read from the file's owner.
-  /// It isn't always who asks: root may look with the home of another user.
+  /// Whose record it is, and so whose its jobs are: not written, but read from the file's owner,
+  /// who is the one that asks.
   std::string user{};
 };
 
@@ -46,7 +46,8 @@ void remove_record(const std::string& id);
 /// The owner of a record whose file has the owner `file`, as `self` reads it. A file system that
 /// squashes users says "nobody" of all files: the reader's own, as the folder is the reader's.
 [[nodiscard]] uid_t owner_of_record(uid_t file, uid_t self);
-/// All that can be read, the oldest first.
+/// This user's own, the oldest first. Another user's, as of a HOME that is that user's (sudo -E),
+/// are left out: a record says which daemon is asked, and which jobs are meant.
 [[nodiscard]] std::vector<LaunchRecord> read_records();
 
 }  // namespace acc::agent

@@ -98,7 +98,8 @@ std::optional<JobRow> find_part(const agent::LaunchRecord& record, std::size_t i
                                 const std::vector<JobRow>& jobs) {
   const auto& id = record.parts[index].job;
   const auto found = std::ranges::find_if(jobs, [&](const JobRow& job) {
-    return id.empty() ? has_name_of_part(record, index, job) : job.id == id;
+    return id.empty() ? has_name_of_part(record, index, job)
+                      : job.id == id && job.user == record.user;
   });
   return found != jobs.end() ? std::optional{*found} : std::nullopt;
 }

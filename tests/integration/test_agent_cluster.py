@@ -403,6 +403,45 @@ class Relays(ClusterTest):
         self.assertFalse(self.curl(c, "http://acc/v1/node").get("drained"))
         self.assertEqual(self.nodes(a), {"a": "a", "b": "wrong_node", "c": "c"})
 
+    def test_after_the_list_of_a_user_whom_a_node_does_not_know_an_order_for_another_one_was_carried_out_there(self):
+        a, c = self.daemon("a", "--nodes", "a,b,c"), self.daemon("c")
+        self.relay("b", to="c")
+        rows = self.curl(a, "http://acc/v1/nodes", user=ALICE)["nodes"]
+        self.assertEqual({row["node"]: row.get("code", "") for row in rows}, {"a": "", "b": "refused", "c": "refused"})
+        answer = self.curl(a, "--json", json.dumps({"reason": "disks"}), "http://acc/v1/nodes/b/v1/node/drain")
+        self.assertEqual(answer.get("code"), "wrong_node", answer)
+        self.assertFalse(self.curl(c, "http://acc/v1/node").get("drained"))
+
+    def test_a_node_named_by_its_address_was_drained_in_another_ones_place_after_a_restart(self):
+        names = [self.hosts.address(name) for name in "abc"]
+        a = self.daemon("a", "--nodes", ",".join(names))
+        b, c = self.daemon("b"), self.daemon("c")
+        self.assertEqual(self.nodes(a), dict(zip(names, "abc")))
+        b.process.kill()
+        b.process.wait()
+        self.relay("b", to="c")
+        drain = ("--json", json.dumps({"reason": "disks"}), f"http://acc/v1/nodes/{names[1]}/v1/node/drain")
+        self.assertEqual(self.curl(a, *drain).get("code"), "wrong_node")
+        c.process.kill()
+        c.process.wait()
+        c.start().wait_ready()
+        self.assertEqual(self.curl(a, *drain).get("code"), "wrong_node")
+        self.assertFalse(self.curl(c, "http://acc/v1/node").get("drained"))
+
+    def test_a_node_that_did_not_answer_was_taken_for_the_one_whose_orders_lead_to_it(self):
+        """c takes a's connections no more, and those of b's relay still: what changes something isn't asked of it, what looks is."""
+        a, c = self.daemon("a", "--nodes", "a,b,c,d"), self.daemon("c")
+        d = self.daemon("d")
+        self.relay("b", to="c")
+        self.hosts.partition_between("a", "c")
+        answer = self.curl(a, "--json", json.dumps({"reason": "disks"}), "http://acc/v1/nodes/b/v1/node/drain")
+        self.assertEqual(answer.get("code"), "unproven_node", answer)
+        self.assertIn("nothing was changed", answer["error"])
+        self.assertFalse(self.curl(c, "http://acc/v1/node").get("drained"))
+        self.assertEqual(self.asked(a, "b"), "c")
+        self.assertNotIn("code", self.curl(a, "--json", json.dumps({"reason": "disks"}), "http://acc/v1/nodes/d/v1/node/drain") or {})
+        self.assertEqual(self.curl(d, "http://acc/v1/node").get("drained"), "disks")
+
     def test_a_node_behind_an_address_that_is_forwarded_is_reached_also_by_itself(self):
         """As with a container's published port: no name of the settings leads to the node directly."""
         self.relay("b", to="a")
@@ -530,12 +569,7 @@ class Bursts(ClusterTest):
     def test_members_of_a_launch_behind_one_address_wait_for_their_turn_and_none_is_refused(self):
         """150 handshakes of one address at once that name the cluster's key and then stand still: each has its turn, 64 at a time."""
         a, b = self.daemon("a"), self.daemon("b")
-        listener = self.hosts.run("d", ["python3", "-c", "import socket,sys\ns=socket.create_server(('',%d)); print('up',flush=True)\n"
-                                        "print(s.accept()[0].recv(4000).hex(),flush=True)" % PORT], stdout=subprocess.PIPE, text=True)
-        self.addCleanup(listener.communicate)
-        self.assertEqual(listener.stdout.readline().strip(), "up")
-        self.assertGreaterEqual(self.raw(a, "/v1/nodes/d/v1/node")[0], 500)
-        hello = listener.stdout.readline().strip()
+        hello = self.hello(a)
         code = ("import selectors,socket,sys,time\nhello=bytes.fromhex(sys.argv[2]); wait=selectors.DefaultSelector()\n"
                 "for i in range(150):\n s=socket.create_connection((sys.argv[1],%d)); s.send(hello); wait.register(s,1)\n"
                 "got=''; end=time.monotonic()+float(sys.argv[3])\n"
@@ -563,6 +597,54 @@ class Bursts(ClusterTest):
             return len(served) == 300
         until(lambda: ask_for(300 - len(served)), lambda: f"300 streams, have {len(served)}")
         self.assertNotIn("peer_refused", b.log)
+
+    def test_one_users_streams_of_a_node_kept_others_and_root_from_it(self):
+        """560 streams of one user: 512 are served, the rest are refused with the cause."""
+        a, b = self.daemon("a"), self.daemon("b")
+        code = ("import collections,socket,sys\nheads=collections.Counter(); lines=[]\n"
+                "def ask():\n s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); lines.append(s)\n"
+                " s.sendall(b'GET /v1/nodes/b/v1/events?follow=1 HTTP/1.1\\r\\nHost: acc\\r\\n\\r\\n'); return s\n"
+                "for _ in range(14):\n"
+                " for s in [ask() for _ in range(40)]: text=s.recv(4000); heads[text[9:12]]+=1\n"
+                "print(dict(heads), text, flush=True); sys.stdin.read()")
+        flood = subprocess.Popen(["/usr/bin/python3", "-c", code, a.path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, user=ALICE, group=ALICE, extra_groups=[], cwd="/")
+        self.addCleanup(flood.communicate)
+        said = flood.stdout.readline()
+        self.assertIn("{b'200': 512, b'429': 48}", said)
+        self.assertIn("too many requests of this user to b are open on this node", said)
+        alias = self.curl(a, f"http://acc/v1/nodes/{self.hosts.address('b')}/v1/node", user=ALICE)
+        self.assertEqual(alias.get("code"), "exhausted", alias)
+        for user in (BOB, 0):
+            self.assertEqual(self.curl(a, "http://acc/v1/nodes/b/v1/node", user=user).get("name"), "b")
+
+    def hello(self, a):
+        """The first message of a's daemon to another one, which anybody on the way can read."""
+        listener = self.hosts.run("d", ["python3", "-c", "import socket,sys\ns=socket.create_server(('',%d)); print('up',flush=True)\n"
+                                        "print(s.accept()[0].recv(4000).hex(),flush=True)" % PORT], stdout=subprocess.PIPE, text=True)
+        self.addCleanup(listener.communicate)
+        self.assertEqual(listener.stdout.readline().strip(), "up")
+        self.assertGreaterEqual(self.raw(a, "/v1/nodes/d/v1/node")[0], 500)
+        return listener.stdout.readline().strip()
+
+    def test_first_messages_that_a_user_sends_again_kept_root_on_that_host_from_a_node(self):
+        a, _ = self.daemon("a"), self.daemon("b")
+        code = ("import selectors,socket,sys\nhello=bytes.fromhex(sys.argv[2]); wait=selectors.DefaultSelector()\n"
+                "def open_one():\n s=socket.create_connection((sys.argv[1],%d)); s.setblocking(False); s.send(hello); wait.register(s,1)\n"
+                "for i in range(400): open_one()\nprint('up',flush=True)\n"
+                "while True:\n"
+                " for key,_ in wait.select():\n"
+                "  try: gone=not key.fileobj.recv(4000)\n"
+                "  except OSError: gone=True\n"
+                "  if gone: wait.unregister(key.fileobj); key.fileobj.close(); open_one()" % PORT)
+        flood = self.hosts.run("a", [sys.executable, "-c", code, self.hosts.address("b"), self.hello(a)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.addCleanup(flood.communicate)
+        self.addCleanup(flood.kill)
+        self.assertEqual(flood.stdout.readline().strip(), "up")
+        for _ in range(6):  # each needs a connection of its own
+            line = Line(a.path, 60)
+            self.addCleanup(line.close)
+            line.send("GET /v1/nodes/b/v1/events?follow=1 HTTP/1.1\r\nHost: acc\r\n\r\n")
+            self.assertEqual(line.read_to(b"\r\n\r\n")[9:12], b"200")
 
     def test_a_peer_that_is_crowded_out_gets_the_alert_for_it(self):
         """65 connections of one host that say nothing: the oldest is closed, in words of TLS."""

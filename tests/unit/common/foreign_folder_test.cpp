@@ -1,5 +1,7 @@
 #include "common/foreign_folder.hpp"
 
+#include "common/unmapped_id.hpp"
+
 #include <catch2/catch.hpp>
 
 #include <grp.h>
@@ -269,4 +271,17 @@ TEST_CASE("a state folder was judged by its name and its target, not by the link
   CHECK(replaceable_by_others(path) == "'" + place.root +
                                            "/open/second', on the way to it, is another user's "
                                            "link in a folder that all may write to");
+}
+
+TEST_CASE("users that a user namespace doesn't map have one number, which may be mapped, too",
+          "[common]") {
+  CHECK_FALSE(unmapped_in("         0          0 4294967295\n", 65534));
+  const auto none = unmapped_in("", 65534);
+  REQUIRE(none);
+  CHECK(none->number == 65534);
+  CHECK_FALSE(none->is_mapped_too);
+  CHECK_FALSE(unmapped_in("0 0 1000\n", 65534)->is_mapped_too);
+  CHECK(unmapped_in("0 0 1000\n65534 60000 1\n", 65534)->is_mapped_too);
+  CHECK(unmapped_in("0 100000 65536\n", 65534)->is_mapped_too);
+  CHECK(unmapped_in("0 0 1000\n", 99)->number == 99);
 }

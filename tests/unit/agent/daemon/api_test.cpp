@@ -173,6 +173,15 @@ TEST_CASE("more connections than a user may have are turned away with a reason",
   CHECK_THAT(api.ask("GET /healthz"), StartsWith("HTTP/1.1 200"));
 }
 
+TEST_CASE("all users that a user namespace doesn't map were taken for one", "[agent][http]") {
+  auto settings = ApiServer::own_settings();
+  settings.unmapped = ::geteuid();  // by that number they come here
+  ApiServer api{settings};
+  auto line = api.client();
+  CHECK_THAT(line.read_all(), StartsWith("HTTP/1.1 403") && Contains("user namespace"));
+  CHECK(api.server().connections() == 0);
+}
+
 TEST_CASE("the server ends when its last reply is out, and closes streams", "[agent][http]") {
   ApiServer api;
   auto idle = api.client();

@@ -5,6 +5,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -24,10 +25,16 @@ SeenNodes of_na(const NodeList& nodes = {"na", "nb", "nc"}) {
   return seen;
 }
 
+NodeList names(const std::vector<Suspect>& suspects) {
+  NodeList list;
+  for (const auto& one : suspects) list.push_back(one.node);
+  return list;
+}
+
 /// Who is to be asked before the daemon that answered for `wanted` is taken for it.
 NodeList asked(const SeenNodes& seen, const std::string& wanted, const PeerIdentity& answered,
                Millis later = Millis{0}) {
-  return seen.suspects(wanted, answered, !kHere, kStart + later);
+  return names(seen.suspects(wanted, answered, !kHere, kStart + later));
 }
 
 }  // namespace
@@ -54,7 +61,7 @@ TEST_CASE("a relay at the address of a node drained the node that asked", "[agen
 TEST_CASE("an order for a node whose name leads to this host was carried out here",
           "[agent][peers]") {
   const PeerIdentity own{"id-a", "na"};
-  CHECK(of_na().suspects("nb", own, kHere, kStart) == NodeList{"na"});
+  CHECK(names(of_na().suspects("nb", own, kHere, kStart)) == NodeList{"na"});
   CHECK(of_na().suspects("na", own, kHere, kStart).empty());
   CHECK(of_na({"10.0.0.1", "nb"}).suspects("10.0.0.1", own, kHere, kStart).empty());
   CHECK(of_na({"na", "localhost"}).suspects("localhost", own, kHere, kStart).empty());
@@ -79,12 +86,64 @@ TEST_CASE("nodes that have other names than their hosts are told apart by who an
   CHECK(asked(seen, "nb", third).empty());
 }
 
-TEST_CASE("a node that can't be asked kept another one from answering", "[agent][peers]") {
+TEST_CASE("a node whose daemon has gone kept another one from answering", "[agent][peers]") {
   auto seen = of_na({"10.0.0.2", "10.0.0.3"});
   const PeerIdentity third{"id-c", "nc"};
   seen.saw("10.0.0.2", third, kStart);
-  seen.saw("10.0.0.2", {}, kStart);
+  seen.was_absent("10.0.0.2", kStart);
   CHECK(asked(seen, "10.0.0.3", third).empty());
+}
+
+TEST_CASE("a node that was too busy to answer was forgotten, and another one taken for it",
+          "[agent][peers]") {
+  auto seen = of_na({"10.0.0.2", "10.0.0.3"});
+  const PeerIdentity third{"id-c", "nc"};
+  seen.saw("10.0.0.2", third, kStart);
+  seen.was_silent("10.0.0.2", kStart);
+  seen.saw("10.0.0.2", {"", ""}, kStart);  // a reply without an identity is none
+  const auto at_once = seen.suspects("10.0.0.3", third, !kHere, kStart);
+  REQUIRE(names(at_once) == NodeList{"10.0.0.2"});
+  CHECK(at_once[0].blocks);
+  CHECK(at_once[0].was_silent);
+  const auto later = seen.suspects("10.0.0.3", third, !kHere, kStart + Millis{2'000});
+  REQUIRE(names(later) == NodeList{"10.0.0.2"});
+  CHECK_FALSE(later[0].was_silent);
+}
+
+TEST_CASE("a refusal without a sign of who it was kept the real node from being asked",
+          "[agent][peers]") {
+  auto seen = of_na();
+  seen.saw("nc", {"", ""}, kStart);
+  CHECK(asked(seen, "nb", {"id-c", "nc"}) == NodeList{"nc"});
+}
+
+TEST_CASE("after a reboot a node that is named by its address was taken for another one",
+          "[agent][peers]") {
+  auto seen = of_na({"10.0.0.2", "10.0.0.3", "10.0.0.4"});
+  seen.saw("10.0.0.3", {"id-c", "nc"}, kStart);
+  seen.saw("10.0.0.4", {"id-d", "nd"}, kStart);
+  const PeerIdentity rebooted{"id-c2", "nc"};
+  CHECK(asked(seen, "10.0.0.2", rebooted, Millis{2'000}) == NodeList{"10.0.0.3"});
+  CHECK(asked(seen, "10.0.0.3", rebooted, Millis{2'000}).empty());
+}
+
+TEST_CASE("a node that is down blocks no order to others but where they may be it",
+          "[agent][peers]") {
+  auto seen = of_na({"n1", "n2", "n3"});
+  const PeerIdentity clone{"id-2", "n1"};  // hosts of one image
+  const auto blocks = [&](const std::string& wanted, const PeerIdentity& answered) {
+    const auto found = seen.suspects(wanted, answered, !kHere, kStart + Millis{2'000});
+    return std::any_of(found.begin(), found.end(), [](const auto& one) { return one.blocks; });
+  };
+  seen.was_silent("n1", kStart);
+  CHECK_FALSE(blocks("n3", {"id-3", "n3"}));
+  CHECK_FALSE(blocks("n3", {"id-3", "debian"}));
+  CHECK(blocks("n2", clone));
+  seen.accept("n2", clone);
+  CHECK_FALSE(blocks("n2", clone));
+  CHECK_FALSE(blocks("n2", {"id-2b", "n1"}));  // rebooted
+  seen.saw("n1", clone, kStart);
+  CHECK(blocks("n2", clone));
 }
 
 TEST_CASE("a relay that was asked first doesn't keep the real node from answering",

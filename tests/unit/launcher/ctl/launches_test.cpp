@@ -3,6 +3,16 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
 namespace acc::ctl {
 namespace {
 
@@ -34,7 +44,49 @@ TEST_CASE("the parts of a launch were shown beside it where the home is on NFS w
   constexpr uid_t kNobody = 65534;
   CHECK(agent::owner_of_record(kNobody, 1001) == 1001);
   CHECK(agent::owner_of_record(1001, 1001) == 1001);
-  CHECK(agent::owner_of_record(1001, 0) == 1001);  // root looks with the home of another user
+  CHECK(agent::owner_of_record(1001, 0) == 1001);
+}
+
+TEST_CASE("root with the home of another user followed that user's records", "[ctl][launches]") {
+  if (::geteuid() != 0) return;
+  std::string home = "/tmp/acc-home-XXXXXX";
+  REQUIRE(::mkdtemp(home.data()) != nullptr);
+  const char* const before = std::getenv("XDG_STATE_HOME");
+  const std::optional<std::string> kept =
+      before != nullptr ? std::optional<std::string>{before} : std::nullopt;
+  REQUIRE(::setenv("XDG_STATE_HOME", home.c_str(), 1) == 0);
+  const auto write = [](const std::string& id) {
+    REQUIRE(agent::write_record({id, "/run/acc/agent.sock", "/", 0, true, {{"a", "", ""}}, "a"})
+                .has_value());
+    return agent::launches_folder() + "/" + id + ".json";
+  };
+  write("own");
+  REQUIRE(::chown(write("anns").c_str(), 1001, 1001) == 0);
+  REQUIRE(::chown(write("nobodys").c_str(), 65534, 65534) == 0);
+  REQUIRE(::symlink(write("real").c_str(), (agent::launches_folder() + "/link.json").c_str()) == 0);
+  REQUIRE(::mkfifo((agent::launches_folder() + "/pipe.json").c_str(), 0600) == 0);
+  std::vector<std::string> ids;
+  for (const auto& record : agent::read_records()) {
+    ids.push_back(record.id);
+    CHECK(record.user == "root");
+  }
+  std::ranges::sort(ids);
+  CHECK(ids == std::vector<std::string>{"own", "real"});
+  if (kept)
+    ::setenv("XDG_STATE_HOME", kept->c_str(), 1);
+  else
+    ::unsetenv("XDG_STATE_HOME");
+  std::filesystem::remove_all(home);
+}
+
+TEST_CASE("a record that named another user's job led to it", "[ctl][launches]") {
+  agent::LaunchRecord record{"hosts-x", "/s",  "/", 0, true, {{"a", "", "hosts-x.0-abcdef"}},
+                             "a",       "root"};
+  auto job = launch_job("hosts-x.0", "running");
+  job.user = "bob";
+  CHECK_FALSE(part_of_first_daemon(record, 0, {{{job}, {}}, {"a"}}).job);
+  job.user = "root";
+  CHECK(part_of_first_daemon(record, 0, {{{job}, {}}, {"a"}}).job);
 }
 
 TEST_CASE("a launch is one row, whose end is that of all its parts", "[ctl][launches]") {
