@@ -144,6 +144,8 @@ class Surroundings(JobTest):
         self.assertIn("hello", job.stdout)
         self.assertIn("log folder failed", job.stderr)
         self.assertNotIn("log files are in", job.stderr)
+        job = self.finished("--num_processes 2 --tee 3", "exit=4", 4, env={"TMPDIR": None}, wrap=["unshare", "-m", "sh", "-c", closed, "sh"])
+        self.assertNotRegex(job.stderr, r"\n *logs ")
 
     def test_a_port_that_another_user_had_reserved_was_somebodys(self):
         if not is_root():
