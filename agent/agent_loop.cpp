@@ -131,7 +131,10 @@ WorkerGroup::Hooks AgentLoop::worker_hooks() {
           [this](pid_t pid) {
             if (link_) link_->worker_made(pid);
           },
-          [this](const auto& record) { messages_.traced_death(record); }};
+          [this](const auto& record) { messages_.traced_death(record); },
+          [this](const auto& ranks, const auto& programs) {
+            messages_.programs_awaited(ranks, programs);
+          }};
 }
 
 LeftOvers::Hooks AgentLoop::left_over_hooks() {
@@ -476,7 +479,9 @@ void AgentLoop::make_workers(const StartRound& a) {
 // Two presses in a worker's terminal: it was sent SIGINT by the kernel. One of ours, too, could
 // hide the next press from the watch: a signal that is pending is not queued again.
 void AgentLoop::act(const SignalWorkers& a) {
-  if (!signals_.is_of_two_presses() || a.signo != SIGINT) workers_.signal(a.signo);
+  if (signals_.is_of_two_presses() && a.signo == SIGINT) return;
+  const bool asks_end = group_.phase == Phase::stopping;  // else it is passed on, and ends nothing
+  workers_.signal(a.signo, asks_end ? WorkerGroup::Asks::an_end : WorkerGroup::Asks::nothing);
 }
 
 void AgentLoop::act(const TerminateEscaped&) {

@@ -5,11 +5,19 @@
 
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 namespace acc::agent {
 
 namespace {
+
+// A folder of log files that could not be made is where nothing is.
+std::string if_it_is_there(std::string folder) {
+  std::error_code unknown;
+  return std::filesystem::is_directory(folder, unknown) ? std::move(folder) : std::string{};
+}
 
 // A failure on another node, as the coordinator reported it to us at the time `told`.
 FailureElsewhere describe_elsewhere(const rendezvous::Failure& failure, Instant told) {
@@ -106,7 +114,7 @@ FailureReport JobRecorder::describe(const WorkerFailure& failure) const {
     }
   }
   report.tail = output_.tail(failure.local_rank);
-  report.log_path = output_.log_path(failure.local_rank, Streams::both);
+  report.log_path = if_it_is_there(output_.log_path(failure.local_rank, Streams::both));
   return report;
 }
 
@@ -196,7 +204,7 @@ JobReport JobRecorder::report(const JobEnd& job) const {
     }
   }
   report.losses = output_.losses();
-  if (run_folder_.holds_logs()) report.log_folder = run_folder_.path();
+  if (run_folder_.holds_logs()) report.log_folder = if_it_is_there(run_folder_.path());
   return report;
 }
 

@@ -122,7 +122,9 @@ bool LeftOvers::descends_from_worker(pid_t pid) {
   for (pid_t at = pid; at > 1 && at != ::getpid() && line.size() < kDeepest;
        at = read_process_stat(at).parent) {
     const auto known = descends_.find(at);
-    descends = known != descends_.end() ? known->second : hooks_.is_worker(at);
+    // Its group, too: of a shell that has ended the program in it may be what still saves.
+    descends = known != descends_.end() ? known->second
+                                        : hooks_.is_worker(at) || hooks_.is_worker(::getpgid(at));
     if (descends || known != descends_.end()) break;
     line.push_back(at);
   }

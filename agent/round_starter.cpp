@@ -26,6 +26,13 @@ std::uint16_t fresh_port(std::uint16_t otherwise) {
   return port != 0 ? port : otherwise;
 }
 
+// As the launcher says it, which looks before the agent does.
+std::string port_instead(const std::string& taken, std::uint16_t port) {
+  return taken + ": port " + std::to_string(port) +
+         " is used instead, for this job alone. Choose one with --main_process_port, or 0 for any "
+         "free one.";
+}
+
 }  // namespace
 
 RoundStarter::RoundStarter(const Tools& tools)
@@ -43,21 +50,42 @@ std::optional<StartFailure> RoundStarter::check_descriptors(bool has_lease) cons
   return StartFailure{LocalRank{0}, EMFILE, "descriptors", std::move(words)};
 }
 
+// @return false: another job on this machine has it, whose workers ours would meet there
+bool RoundStarter::reserve(std::uint16_t port) {
+  master_.port = port;
+  errno = 0;
+  UniqueFd reservation = reserve_port(port);
+  const bool is_taken = !reservation && errno == EADDRINUSE;
+  port_reservation_ = std::move(reservation);
+  return !is_taken;
+}
+
+void RoundStarter::reserve_fresh_port() {
+  // What was free may have been reserved by a job whose rank 0 doesn't listen yet.
+  constexpr int kTries = 16;
+  for (int i = 0; i < kTries && !reserve(fresh_port(master_.port)); ++i) {
+  }
+}
+
 // The store's address in this round. A port that the user named is kept; else a later round takes a
 // fresh one, so that nothing of the last round can be met there (DESIGN §6).
 Master RoundStarter::choose_master(bool is_restart) {
   const bool fresh = !master_.port_is_given && is_restart;
-  if (fresh) {
-    port_reservation_.reset();
-    master_.port = fresh_port(master_.port);
-  }
+  if (fresh) port_reservation_.reset();
   const bool serves = plan_.kind == JobKind::elastic && plan_.first_rank == Rank{0};
+  if (fresh && !serves) master_.port = fresh_port(master_.port);
   if (!serves || port_reservation_) return master_;
-  port_reservation_ = reserve_port(master_.port);
-  if (port_reservation_ || master_.port_is_given) return master_;
+  if (fresh) {
+    reserve_fresh_port();
+    return master_;
+  }
+  const auto wanted = master_.port;
+  if (reserve(wanted)) return master_;
   // Another job took it after the launcher had looked.
-  master_.port = fresh_port(master_.port);
-  port_reservation_ = reserve_port(master_.port);
+  const auto taken = port_in_use(wanted);
+  reserve_fresh_port();
+  if (master_.port_is_given) tools_.messages.warning(port_instead(taken, master_.port));
+  master_.port_is_given = false;
   return master_;
 }
 
@@ -72,13 +100,26 @@ Assignment RoundStarter::assign_here(const Order& order) {
 }
 
 std::uint16_t RoundStarter::reserve_store_port(Round round) {
-  const auto& master = plan_.master;
+  const auto wanted = plan_.master.port;
+  const bool is_first = round == Round{0};
   const bool is_expected =
-      master.port_is_given || (plan_.cluster.backend == Backend::fixed && round == Round{0});
-  const auto port = is_expected ? master.port : fresh_port(master.port);
+      plan_.master.port_is_given || (plan_.cluster.backend == Backend::fixed && is_first);
+  port_refusal_.clear();
+  // It stays reserved from round to round: no other job gets it in between.
+  if (is_expected && port_reservation_ && master_.port == wanted) return wanted;
   port_reservation_.reset();
-  port_reservation_ = reserve_port(port);
-  return port;
+  if (is_expected && reserve(wanted)) return wanted;
+  const auto taken = is_expected ? port_in_use(wanted) : std::string{};
+  reserve_fresh_port();
+  if (is_expected && is_first) {
+    port_refusal_ = taken +
+                    " on this machine: choose another with --main_process_port, the same on "
+                    "all machines";
+  } else if (is_expected) {
+    tools_.messages.warning(taken + ": in this attempt port " + std::to_string(master_.port) +
+                            " is used instead");
+  }
+  return master_.port;
 }
 
 // @return where error files go; empty: nowhere
@@ -112,6 +153,10 @@ std::variant<Launch, StartFailure> RoundStarter::prepare(const Order& order,
                                                          WorkerServices& services) {
   if (const int reason = plan_.script_problem.errnum; reason != 0)
     return StartFailure{LocalRank{0}, reason, "exec", {}};
+  if (!port_refusal_.empty())
+    return StartFailure{LocalRank{0}, EADDRINUSE, "port", std::exchange(port_refusal_, {})};
+  // The first rank moved to another node, which may be on this host.
+  if (order.place && order.place->node_rank != NodeRank{0}) port_reservation_.reset();
   if (auto shortage = check_descriptors(order.place.has_value())) return std::move(*shortage);
   tools_.containment.prepare_round();
   note_cgroup(tools_.guardian, tools_.containment.cgroup_path());

@@ -51,7 +51,8 @@ class RoundStarter {
   [[nodiscard]] std::optional<Preloader::Program> preload_program(
       const std::string& job_id) const;
   /// On node rank 0 of a job on several nodes: a port for the workers' store, held until the next
-  /// round. A fixed job's first round has the port that its users expect.
+  /// round. A fixed job's first round has the port that its users expect: if another job on this
+  /// host has it, the port is another one, so that no worker meets that job, and the start fails.
   std::uint16_t reserve_store_port(Round round);
   /// Did --progress_file change since the round was prepared?
   [[nodiscard]] bool progress_changed() const;
@@ -65,10 +66,13 @@ class RoundStarter {
   std::string make_folders(Round round);
   [[nodiscard]] Assignment assign_here(const Order& order);
   Master choose_master(bool is_restart);
+  bool reserve(std::uint16_t port);
+  void reserve_fresh_port();
 
   Tools tools_;
   const JobPlan& plan_;
   Master master_;              ///< of the last round; the plan's in the first
+  std::string port_refusal_;   ///< why the round whose port was reserved last may not start
   UniqueFd port_reservation_;  ///< of the store's port in this round
   std::string progress_seen_;
   std::string program_;

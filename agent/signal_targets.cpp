@@ -117,4 +117,20 @@ std::optional<std::vector<GroupProcess>> processes_of_worker(pid_t worker,
   return found;
 }
 
+std::vector<pid_t> programs_of_small(pid_t worker) {
+  constexpr std::size_t kMostThreads = 16;
+  constexpr std::size_t kMostChildren = 64;
+  std::vector<pid_t> programs;
+  if (count_threads(worker) > kMostThreads) return programs;
+  const auto children = children_of(worker);
+  const auto parent = describe_process(worker, 0, worker);
+  for (std::size_t i = 0; i < std::min(children.size(), kMostChildren); ++i) {
+    const pid_t child = children[i];
+    if (::getpgid(child) == worker &&
+        !is_helper_of(parent, describe_process(child, worker, worker)))
+      programs.push_back(child);
+  }
+  return programs;
+}
+
 }  // namespace acc::agent

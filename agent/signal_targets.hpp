@@ -43,4 +43,8 @@ struct SignalTargets {
 [[nodiscard]] std::optional<std::vector<GroupProcess>> processes_of_worker(
     pid_t worker, std::span<const pid_t> orphans);
 
+/// Programs right below a worker that has few threads and children, as a shell around one, for a
+/// worker that is too large to be looked through.
+[[nodiscard]] std::vector<pid_t> programs_of_small(pid_t worker);
+
 }  // namespace acc::agent

@@ -263,6 +263,23 @@ void UserMessages::traced_death(const WorkerRecord& worker) const {
        true);
 }
 
+void UserMessages::programs_awaited(const std::vector<Rank>& ranks,
+                                    const std::vector<pid_t>& programs) const {
+  constexpr std::size_t kShown = 8;
+  std::vector<std::string> numbers;
+  for (std::size_t i = 0; i < std::min(ranks.size(), kShown); ++i)
+    numbers.push_back(std::to_string(ranks[i].value()));
+  if (ranks.size() > kShown) numbers.emplace_back("…");
+  std::vector<LeftOver> processes;
+  for (const pid_t pid : programs)
+    processes.push_back(processes.size() < kShown ? look_up(pid) : LeftOver{pid, "", '?'});
+  const bool is_one = ranks.size() == 1;
+  line((is_one ? "rank " : "ranks ") + join(numbers, ", ") + (is_one ? " has" : " have") +
+           " ended, but what " + (is_one ? "it" : "they") +
+           " started has not, and keeps the time that is left: " + list(processes),
+       false);
+}
+
 void UserMessages::degraded(const Losses& losses) const {
   line("warning: " + losses.where + ": " + losses.why +
            "; output is being dropped, the workers go on" +

@@ -55,6 +55,8 @@ class UserMessages {
   void restart_asked(const TellRestartAsked& told) const;
   void left_over(const std::vector<LeftOver>& processes) const;
   void traced_death(const WorkerRecord& worker) const;
+  /// What these ranks, which have ended after they were asked to, started and still works.
+  void programs_awaited(const std::vector<Rank>& ranks, const std::vector<pid_t>& programs) const;
   void degraded(const Losses& losses) const;
 
  private:

@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <utility>
@@ -48,6 +49,7 @@ WorkerGroup::WorkerGroup(asio::io_context& io, Containment& containment, OutputH
       output_{output},
       hooks_{std::move(hooks)},
       left_{io},
+      programs_{io, [this](const auto& workers) { tell_awaited(workers); }},
       trace_timer_{io} {}
 
 // ---- a start ----
@@ -56,7 +58,7 @@ void WorkerGroup::start(Launch launch) {
   ++epoch_;
   left_.close();
   signals_.clear();
-  spared_.clear();
+  programs_.clear();
   exited_.clear();
   traced_.clear();
   records_.assign(launch.ranks.count, {});
@@ -288,7 +290,10 @@ void WorkerGroup::take_exit(std::size_t index) {
   const auto seen = look_at(record.pid, WEXITED);
   if (seen.si_code == CLD_KILLED || seen.si_code == CLD_DUMPED)
     record.cpu_limit = reached_cpu_limit(record.pid, seen.si_status);
-  if (seen.si_pid == record.pid) end_helpers(record.pid);
+  if (seen.si_pid == record.pid) {
+    if (programs_.await_programs(record.pid, [this, index] { take_exit(index); })) return;
+    programs_.end_helpers(record.pid);
+  }
   const pid_t reaped = ::wait4(record.pid, &status, WNOHANG, &usage);
   if (reaped == 0) {
     const bool is_dead = pidfds_[index] && is_ready(pidfds_[index]->native_handle(), POLLIN);
@@ -330,9 +335,9 @@ void WorkerGroup::await_tracer(std::size_t index) {
   });
 }
 
-void WorkerGroup::signal(int signo) {
-  PendingSignal pending{signo, {}, {}, 0};
-  if (spares_helpers(signo)) pending.orphans = orphans_in_groups();
+void WorkerGroup::signal(int signo, Asks asks) {
+  PendingSignal pending{signo, asks, {}, {}, 0};
+  if (spares_helpers(signo) || asks == Asks::an_end) pending.orphans = orphans_in_groups();
   pending.pids.reserve(living_.size());
   for (const auto& [pid, index] : living_) pending.pids.push_back(pid);
   signals_.push_back(std::move(pending));
@@ -371,8 +376,9 @@ void WorkerGroup::signal_one(pid_t pid, const PendingSignal& signal) {
   if (living == living_.end()) return;  // since the signal came
   auto& record = records_[living->second];
   const int signo = signal.signo;
-  const bool ends = signo == SIGTERM || signo == SIGINT || signo == SIGQUIT || signo == SIGHUP ||
-                    signo == SIGKILL;
+  const bool asks_end = signal.asks == Asks::an_end;
+  const bool ends = asks_end || signo == SIGTERM || signo == SIGINT || signo == SIGQUIT ||
+                    signo == SIGHUP || signo == SIGKILL;
   // One that is dead and traced, so that it can't be reaped yet, died by itself, too.
   const auto& pidfd = pidfds_[living->second];
   const bool is_dead = pidfd && is_ready(pidfd->native_handle(), POLLIN);
@@ -381,35 +387,10 @@ void WorkerGroup::signal_one(pid_t pid, const PendingSignal& signal) {
     // waitid() tells each stop once, and what looks after the terminal may have asked before.
     record.was_stopped = record.asked_to_end && read_process_stat(pid).state == 'T';
   }
-  // The leader is not reaped yet, so the number of its group can't have been given to others.
-  if (!spares_helpers(signo) || !signal_programs(pid, signal)) ::killpg(pid, signo);
+  const auto orphans = signal.orphans.find(pid);
+  const bool has_orphans = orphans != signal.orphans.end();
+  programs_.signal(pid, signo, has_orphans ? orphans->second : std::vector<pid_t>{}, asks_end);
   if (ends) ::killpg(pid, SIGCONT);  // a stopped process reacts to nothing but SIGKILL
-}
-
-// @return false: they can't be told from the helpers
-bool WorkerGroup::signal_programs(pid_t worker, const PendingSignal& signal) {
-  const auto orphans = signal.orphans.find(worker);
-  const auto processes = processes_of_worker(
-      worker, orphans != signal.orphans.end() ? orphans->second : std::vector<pid_t>{});
-  if (!processes) return false;
-  auto targets = signal_targets(*processes);
-  for (const pid_t pid : targets.programs) {
-    if (::getpgid(pid) == worker) ::kill(pid, signal.signo);
-  }
-  if (signal.signo == SIGTERM || signal.signo == SIGHUP)
-    spared_[worker] = std::move(targets.helpers);
-  return true;
-}
-
-// Of a worker that was asked to end, has ended and isn't reaped yet. They had no signal with it.
-// One whose own program lives on, below a shell that was the worker, is left to that.
-void WorkerGroup::end_helpers(pid_t worker) {
-  const auto spared = spared_.extract(worker);
-  if (spared.empty()) return;
-  for (const pid_t pid : spared.mapped()) {
-    if (::getpgid(pid) == worker && read_process_stat(pid).parent == ::getpid())
-      ::kill(pid, SIGTERM);
-  }
 }
 
 void WorkerGroup::abort(Rank rank, int code) {
@@ -421,6 +402,26 @@ void WorkerGroup::abort(Rank rank, int code) {
   }
 }
 
+void WorkerGroup::tell_awaited(const std::vector<pid_t>& workers) {
+  std::vector<Rank> ranks;
+  std::vector<pid_t> programs;
+  for (const pid_t pid : workers) {
+    const auto living = living_.find(pid);
+    if (living == living_.end()) continue;
+    ranks.push_back(records_[living->second].rank);
+    for (const pid_t program : programs_.living(pid)) programs.push_back(program);
+  }
+  std::ranges::sort(ranks);
+  if (!programs.empty()) hooks_.on_programs_awaited(ranks, programs);
+}
+
+// The kernel names the same dead child each time, a worker that stays unreaped.
+void WorkerGroup::reap_beside_awaited() {
+  for (const pid_t pid : children_of_this_process()) {
+    if (!living_.contains(pid) && !containment_.is_helper(pid)) ::waitpid(pid, nullptr, WNOHANG);
+  }
+}
+
 bool WorkerGroup::reap_orphans() {
   constexpr std::chrono::milliseconds kSlice{3};
   const auto end = std::chrono::steady_clock::now() + kSlice;
@@ -428,6 +429,10 @@ bool WorkerGroup::reap_orphans() {
     siginfo_t info{};
     if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
       return true;
+    if (programs_.are_awaited(info.si_pid)) {
+      reap_beside_awaited();
+      return true;
+    }
     // Its own watch takes it, then we are called.
     if (living_.contains(info.si_pid) || containment_.is_helper(info.si_pid)) return true;
     ::waitpid(info.si_pid, nullptr, WNOHANG);

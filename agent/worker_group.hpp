@@ -3,6 +3,7 @@
 #include "agent/environment.hpp"
 #include "agent/group_state.hpp"
 #include "agent/output/output_hub.hpp"
+#include "agent/rank_programs.hpp"
 #include "agent/spawn.hpp"
 #include "agent/worker_start.hpp"
 
@@ -51,6 +52,8 @@ struct WorkerRecord {
 /// workers exited.
 class WorkerGroup {
  public:
+  /// What a signal asks for: nothing that we know of, or that the workers save and end.
+  enum class Asks { nothing, an_end };
   struct Hooks {
     std::function<void(const WorkerRecord&)> on_exit;
     /// All are there and run, or one could not be made and none has run.
@@ -62,6 +65,9 @@ class WorkerGroup {
     /// Of a worker that is dead, and whose status its tracer, a debugger, takes first: its exit
     /// follows when that process has.
     std::function<void(const WorkerRecord&)> on_traced_death;
+    /// Of workers that have ended after they were asked to, for a second; what they started in
+    /// their groups and was asked with them hasn't: their exits follow when it has.
+    std::function<void(const std::vector<Rank>&, const std::vector<pid_t>&)> on_programs_awaited;
   };
 
   WorkerGroup(boost::asio::io_context& io, Containment& containment, OutputHub& output,
@@ -74,9 +80,10 @@ class WorkerGroup {
   void cancel_start();
 
   /// To each living worker and the programs that it started in its process group; to the whole
-  /// group where helpers aren't spared (spares_helpers). In slices. SIGTERM is followed by SIGCONT,
-  /// so that a stopped worker can handle it.
-  void signal(int signo);
+  /// group where helpers aren't spared (spares_helpers). In slices. What asks for an end is
+  /// followed by SIGCONT, so that a stopped worker can handle it; a worker that ends by it counts
+  /// as living until its programs have ended, too.
+  void signal(int signo, Asks asks = Asks::nothing);
   /// Kills a worker that asked for it (MPI_Abort); it counts as exited with `code`.
   void abort(Rank rank, int code);
   /// Takes the exit status of orphans that came up to us, for some milliseconds at most.
@@ -91,6 +98,7 @@ class WorkerGroup {
   using Descriptor = boost::asio::posix::stream_descriptor;
   struct PendingSignal {
     int signo;
+    Asks asks;
     std::vector<pid_t> pids;
     std::unordered_map<pid_t, std::vector<pid_t>> orphans;  ///< by the worker whose group has them
     std::size_t next = 0;
@@ -118,8 +126,8 @@ class WorkerGroup {
   void await_tracer(std::size_t index);
   void signal_some();
   void signal_one(pid_t pid, const PendingSignal& signal);
-  bool signal_programs(pid_t worker, const PendingSignal& signal);
-  void end_helpers(pid_t worker);
+  void tell_awaited(const std::vector<pid_t>& workers);
+  void reap_beside_awaited();
   [[nodiscard]] std::unordered_map<pid_t, std::vector<pid_t>> orphans_in_groups() const;
 
   boost::asio::io_context& io_;  // all three outlive the group: the agent owns them
@@ -137,7 +145,7 @@ class WorkerGroup {
   std::vector<std::unique_ptr<Descriptor>> pidfds_;
   std::unordered_map<pid_t, std::size_t> living_;
   std::deque<PendingSignal> signals_;
-  std::unordered_map<pid_t, std::vector<pid_t>> spared_;  ///< helpers of workers asked to end
+  RankPrograms programs_;
   std::vector<std::size_t> traced_;  ///< dead, and their tracers haven't taken their status
   boost::asio::steady_timer trace_timer_;
 };

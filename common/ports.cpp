@@ -116,7 +116,11 @@ UniqueFd reserve_name(std::string_view name) {
   // It listens, though nobody is ever answered: so that others read whose it is (SO_PEERCRED).
   UniqueFd fd{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   const AbstractName at{name};
-  if (::bind(fd.get(), at.get(), at.size) != 0 || ::listen(fd.get(), SOMAXCONN) != 0) fd.reset();
+  if (::bind(fd.get(), at.get(), at.size) != 0 || ::listen(fd.get(), SOMAXCONN) != 0) {
+    const int why = errno;
+    fd.reset();
+    errno = why;
+  }
   return fd;
 }
 
@@ -130,6 +134,12 @@ std::string foreign_port_holder(std::uint16_t port) {
   const auto* entry = ::getpwuid(*user);
   return "user " + std::to_string(*user) +
          (entry != nullptr ? " (" + printable(entry->pw_name, 32) + ")" : "");
+}
+
+std::string port_in_use(std::uint16_t port) {
+  const auto holder = foreign_port_holder(port);
+  return "port " + std::to_string(port) + " is already in use" +
+         (holder.empty() ? holder : " by " + holder);
 }
 
 bool port_is_free(std::uint16_t port) {

@@ -18,12 +18,15 @@ namespace acc {
 
 /// Announces to other jobs on this host that the port will be used: seconds pass between our probe
 /// and a Python worker's listen(). Held as long as the descriptor; a crash leaves nothing behind.
-/// Invalid if another job has reserved the port.
+/// Invalid, with errno EADDRINUSE, if another job has reserved the port.
 [[nodiscard]] UniqueFd reserve_port(std::uint16_t port);
 
 /// "user 1001 (alice)", if another user than ours listens on the port or has reserved it, as far as
 /// the kernel tells; else empty.
 [[nodiscard]] std::string foreign_port_holder(std::uint16_t port);
+
+/// "port 29500 is already in use by user 1001 (alice)", or without the last words.
+[[nodiscard]] std::string port_in_use(std::uint16_t port);
 
 /// As reserve_port, for any name in this network namespace, at most 80 bytes of it.
 [[nodiscard]] UniqueFd reserve_name(std::string_view name);

@@ -85,6 +85,7 @@ bool is_transient(int errnum) {
 
 ExitCode exit_code_for_start(int errnum) {
   if (is_transient(errnum)) return ExitCode::resources;
+  if (errnum == EADDRINUSE) return ExitCode::failure;
   const bool missing = errnum == ENOENT || errnum == ENOTDIR;
   return missing ? ExitCode::command_not_found : ExitCode::cannot_execute;
 }

@@ -77,7 +77,8 @@ using RoundEnd = std::variant<Restart, End>;
 /// What StartFailure has in place of an errno where health checks found the node unfit: no exec
 /// and no fork fails with it.
 inline constexpr int kUnfitNode = EHOSTDOWN;
-/// 127: the program doesn't exist; 71: no resources; 126: it can't be executed.
+/// 127: the program doesn't exist; 71: no resources; 1: its port is taken; 126: it can't be
+/// executed.
 [[nodiscard]] ExitCode exit_code_for_start(int errnum);
 /// "restart 2 of 3"
 [[nodiscard]] std::string restart_words(const RestartLedger& ledger, std::uint32_t max_restarts);

@@ -55,7 +55,8 @@ static constexpr Deviation kDeviations[] = {
      "PET_RDZV_ID, PET_START_METHOD and PET_REDIRECTS only, as accelerate; where PET_NNODES says "
      "more than one machine (a PyTorchJob), also PET_NPROC_PER_NODE, PET_NODE_RANK, "
      "PET_MASTER_ADDR, PET_MASTER_PORT, PET_RDZV_BACKEND, PET_RDZV_ENDPOINT, PET_RDZV_CONF and "
-     "PET_MAX_RESTARTS",
+     "PET_MAX_RESTARTS; PET_NPROC_PER_NODE also where a torchrun line (--standalone, "
+     "--rdzv_endpoint) names no number of workers",
      "a flag that one can see is safer"},
     {"a scheduler's variables mean nothing, addresses and ranks are for the user",
      "a task of Slurm, Open MPI or an indexed Kubernetes job finds them by itself, and a line says "

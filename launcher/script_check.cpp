@@ -43,7 +43,7 @@ bool is_quoted_line(const std::string& script) {
   const auto first = script.substr(0, script.find(' '));
   std::error_code failed;
   const bool is_file = std::filesystem::is_regular_file(first, failed);
-  return first != script && (first.ends_with(".py") || is_file);
+  return first != script && (first.ends_with(".py") || is_file || is_interpreter(first));
 }
 
 /// A flag and its value, "--nproc_per_node 2", in one word.
@@ -89,6 +89,9 @@ std::string kind_of_missing(const std::string& script) {
     return " (acc-launch starts Python by itself: leave the interpreter out)";
   if (is_quoted_flag(script))
     return " (quotes made one word of the flag and its value: leave the quotes out)";
+  if (is_quoted_line(script) && is_interpreter(script.substr(0, script.find(' '))))
+    return " (quotes made one word of a whole command: leave the quotes out, and the interpreter, "
+           "which acc-launch starts by itself)";
   if (is_quoted_line(script))
     return " (quotes made one word of the program and its arguments: leave the quotes out)";
   constexpr std::string_view kDashes[] = {"\u2010", "\u2011", "\u2012", "\u2013",
@@ -114,6 +117,18 @@ constexpr Key kOfLaunchers[] = {
     "rdzv_endpoint"_key, "max_restarts"_key,    "multi_gpu"_key,    "config_file"_key,
     "standalone"_key,
 };
+
+/// -m with the name of a file. A module whose last part is "py" is a file py.py, or a folder.
+agent::ScriptProblem check_module(const std::string& name) {
+  std::error_code failed;
+  constexpr std::string_view kEnding = ".py";
+  if (!name.ends_with(kEnding) || !std::filesystem::is_regular_file(name, failed)) return {};
+  auto module = name.substr(0, name.size() - kEnding.size());
+  if (std::filesystem::exists(module, failed)) return {};
+  std::ranges::replace(module, '/', '.');
+  return {ENOENT, "cannot start '" + printable(name) + "' as a module: -m takes a module's name (" +
+                      printable(module) + "); for the file leave -m out"};
+}
 
 /// Whether a Python file has this word, as one that reads the flag itself does.
 bool mentions(std::string_view text, std::string_view flag) {
@@ -171,7 +186,7 @@ std::vector<std::string> notes_about_arguments(const CommandLine& line, const Jo
 }
 
 agent::ScriptProblem check_script_file(const JobSpec& spec, const Environment& environment) {
-  if (spec.flag("module"_key)) return {};
+  if (spec.flag("module"_key)) return check_module(spec.script);
   const auto kind = script_kind_of(spec);
   const bool on_path = spec.flag("no_python"_key) && spec.script.find('/') == std::string::npos;
   if (on_path && !find_program(spec.script, environment).empty()) return {};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdio>
 
 namespace acc::launcher {
 
@@ -54,6 +55,26 @@ std::string quote_for_shell(std::string_view word) {
   if (is_plain) return std::string{word};
   std::string quoted = "'";
   for (const char c : word) quoted += c == '\'' ? std::string{"'\\''"} : std::string{c};
+  return quoted + "'";
+}
+
+std::string quote_for_paste(std::string_view word) {
+  const auto is_control = [](unsigned char c) { return std::iscntrl(c) != 0; };
+  if (std::ranges::none_of(word, is_control)) return quote_for_shell(word);
+  std::string quoted = "$'";
+  for (const char c : word) {
+    if (c == '\n') {
+      quoted += "\\n";
+    } else if (is_control(static_cast<unsigned char>(c))) {
+      char octal[8];  // of three digits: what follows may be a digit
+      std::snprintf(octal, sizeof octal, "\\%03o",
+                    static_cast<unsigned>(static_cast<unsigned char>(c)));
+      quoted += octal;
+    } else {
+      if (c == '\'' || c == '\\') quoted += '\\';
+      quoted += c;
+    }
+  }
   return quoted + "'";
 }
 

@@ -16,6 +16,10 @@ Result<std::vector<std::string>> split_shell_words(std::string_view text);
 [[nodiscard]] std::string quote_for_shell(std::string_view word);
 [[nodiscard]] std::string quote_for_shell(std::span<const std::string> words);
 
+/// The same for a line that is shown: control characters as $'\n', which bash and zsh read, and in
+/// one line. Other words are as above.
+[[nodiscard]] std::string quote_for_paste(std::string_view word);
+
 /// A shell can set a variable of this name.
 [[nodiscard]] bool is_variable_name(std::string_view name);
 

@@ -65,15 +65,15 @@ std::string start_of_line(const ForeignLine& line, const std::string& file) {
   for (const auto& variable : line.variables) {
     const auto behind_equals = variable.find('=') + 1;
     out += variable.substr(0, behind_equals) +
-           launcher::quote_for_shell(variable.substr(behind_equals)) + " ";
+           launcher::quote_for_paste(variable.substr(behind_equals)) + " ";
   }
-  out += "acc-launch --config_file " + launcher::quote_for_shell(file);
-  for (const auto& word : line.flags) out += " " + launcher::quote_for_shell(word);
+  out += "acc-launch --config_file " + launcher::quote_for_paste(file);
+  for (const auto& word : line.flags) out += " " + launcher::quote_for_paste(word);
   const auto& words = line.command;
   const bool is_misread =  // as a flag, or as the -- that may stand behind the script
       !words.empty() && (words[0].starts_with('-') || (words.size() > 1 && words[1] == "--"));
   if (is_misread) out += " --";
-  for (const auto& word : words) out += " " + launcher::quote_for_shell(word);
+  for (const auto& word : words) out += " " + launcher::quote_for_paste(word);
   return out;
 }
 

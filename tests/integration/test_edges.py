@@ -1,5 +1,5 @@
 """Surroundings that once made acc-launch do the wrong thing; each test is named for what the user saw."""
-import os, pty, re, select, shutil, signal, subprocess, sys, tempfile, time
+import os, pty, re, select, shutil, signal, socket, subprocess, sys, tempfile, time
 
 from harness import ACC, FAKE, NOBODY, PATIENCE, SANITIZED, JobTest, free_port, is_root, main, read, until, write
 
@@ -144,6 +144,8 @@ class Surroundings(JobTest):
         self.assertIn("hello", job.stdout)
         self.assertIn("log folder failed", job.stderr)
         self.assertNotIn("log files are in", job.stderr)
+        job = self.finished("--num_processes 2 --tee 3", "exit=4", 4, env={"TMPDIR": None}, wrap=["unshare", "-m", "sh", "-c", closed, "sh"])
+        self.assertNotRegex(job.stderr, r"\n *logs ")
 
     def test_a_port_that_another_user_had_reserved_was_somebodys(self):
         if not is_root():
@@ -161,6 +163,52 @@ class Surroundings(JobTest):
             two = self.finished(f"--num_processes 2 --num_machines 2 --machine_rank 0 --insecure --main_process_ip 10.0.0.1 --main_process_port {free}", "", 1)
             self.assertIn(f"port {free} is already in use on this machine by user 65534 (nobody): choose another", two.stderr)
             squatter.communicate()
+
+    def test_two_jobs_that_named_one_port_at_the_same_moment_shared_a_store(self):
+        port = free_port()
+        held = socket.socket(socket.AF_UNIX)  # as another job, in the moment in which a look doesn't see it yet: bound, not listening
+        self.addCleanup(held.close)
+        held.bind(f"\0acc-launch/port/{port}")
+        script = 'echo "port $MASTER_PORT"; [ $TORCHELASTIC_RESTART_COUNT = 1 ]'
+        done = subprocess.run([ACC, "--num_processes", "2", "--cpu", "--max_restarts", "1", "--restart_delay", "0", "--main_process_port", str(port),
+                               "--no_python", "sh", "-c", script], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stderr, f"warning: port {port} is already in use: port [0-9]+ is used instead, for this job alone")
+        self.assertNotIn(f"port {port}", done.stdout)
+        self.assertIn("port ", done.stdout)
+
+    def test_two_jobs_of_one_port_at_once_keep_their_sums_apart(self):
+        script = os.path.join(self.enterContext(tempfile.TemporaryDirectory(prefix="acc-ports-")), "ports.py")
+        write(script, "import os, socket, sys, time\n"
+                      "port = int(os.environ['MASTER_PORT'])\n"
+                      "if os.environ['RANK'] == '0':\n"
+                      "    store = socket.create_server(('', port))\n"
+                      "    peer = store.accept()[0]\n"
+                      "    assert peer.recv(64).decode() == sys.argv[1], 'mixed'\n"
+                      "    peer.sendall(b'x')\n"
+                      "    sys.exit()\n"
+                      "while True:\n"
+                      "    try: peer = socket.create_connection(('127.0.0.1', port)); break\n"
+                      "    except OSError: time.sleep(0.01)\n"
+                      "peer.sendall(sys.argv[1].encode())\n"
+                      "assert peer.recv(1), 'refused'\n")
+        for _ in range(20):
+            flags = ["--num_processes", "2", "--cpu", "--main_process_port", str(free_port()), script]
+            jobs = [subprocess.Popen([ACC, *flags, str(value)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for value in (1, 10)]
+            for job in jobs:
+                out = job.communicate(timeout=60)[0]
+                self.assertEqual(job.returncode, 0, out)
+
+    def test_a_job_of_several_machines_whose_port_another_job_took_at_the_same_moment_is_refused(self):
+        port = free_port()
+        held = socket.socket(socket.AF_UNIX)
+        self.addCleanup(held.close)
+        held.bind(f"\0acc-launch/port/{port}")
+        flags = f"--cpu --num_machines 2 --num_processes 2 --main_process_ip 127.0.0.1 --main_process_port {port}"
+        jobs = [self.job(f"{flags} --machine_rank {rank} --node_name n{rank}", "mark=up hold") for rank in (0, 1)]
+        for job in jobs:
+            self.assertEqual(job.wait(20), 1, job.stderr)
+            self.assertIn(f"port {port} is already in use on this machine: choose another with --main_process_port, the same on all machines", job.stderr)
 
     def test_another_user_at_a_job_of_roots_read_of_a_closed_connection(self):
         if not is_root():

@@ -121,4 +121,6 @@ TEST_CASE("words are split and quoted as a shell does it", "[launcher][hosts]") 
   for (const auto* text : {"'a", "\"a", "a\\"}) CHECK(!split_shell_words(text).has_value());
   for (const std::string word : {"plain", "", "it's", "a b", "$HOME", "\\", "\"", "a\nb", "*", "!"})
     CHECK(split_shell_words(quote_for_shell(word)).value() == Words{word});
+  CHECK(quote_for_paste("a b") == "'a b'");
+  CHECK(quote_for_paste("it's\n1\x01\\") == R"($'it\'s\n1\001\\')");
 }

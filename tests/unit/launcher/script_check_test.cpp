@@ -74,6 +74,19 @@ TEST_CASE("quotes around the script and its arguments were a missing file and no
     CHECK_THAT(problem.what, Contains("quotes made one word of the program and its arguments"));
   }
   CHECK_THAT(trial.problem({"no such file"}).what, !Contains("quotes"));
+  for (const auto* line : {"python train.py", "/usr/bin/python3 -u train.py"})
+    CHECK_THAT(trial.problem({line}).what, Contains("leave the quotes out, and the interpreter"));
+}
+
+TEST_CASE("a file name behind -m was left to Python on each rank", "[launcher][script]") {
+  ScriptTrial trial;
+  trial.file("train.py", 0644);
+  const auto problem = trial.problem({"-m", trial.path("train.py")});
+  CHECK(problem.errnum == ENOENT);
+  CHECK_THAT(problem.what, Contains("for the file leave -m out"));
+  CHECK(trial.problem({"-m", trial.path("none.py")}).errnum == 0);  // Python's own words say it
+  fs::create_directory(trial.folder / "train");                     // it may have a module "py"
+  CHECK(trial.problem({"-m", trial.path("train.py")}).errnum == 0);
 }
 
 TEST_CASE("an interpreter in front of the script was to be run with --no_python",

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <sys/types.h>
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+/// What is below a worker in its process group: programs, which get its signals, and their helpers,
+/// which don't. A worker may be a shell around a program: it dies of the signal at which the
+/// program begins to save, and the rank is over when that has ended.
+namespace acc::agent {
+
+class RankPrograms {
+ public:
+  /// The workers which have ended for a while, and whose programs haven't. Called once a round.
+  using OnWaiting = std::function<void(const std::vector<pid_t>& workers)>;
+
+  RankPrograms(boost::asio::io_context& io, OnWaiting on_waiting);
+
+  /// To the worker and its programs; to the whole group where helpers aren't spared
+  /// (spares_helpers), or can't be told from programs.
+  /// @param orphans   processes of its group whose parents have exited
+  /// @param asks_end  the rank then lives until its programs have ended
+  void signal(pid_t worker, int signo, std::span<const pid_t> orphans, bool asks_end);
+  /// The worker has ended and isn't reaped yet, so the number of its group stays its own.
+  /// @return whether programs of it live that were asked to end: `then` is called when none does
+  bool await_programs(pid_t worker, std::function<void()> then);
+  /// Of a worker that was asked to end, has ended and isn't reaped yet. They had no signal with it.
+  /// One whose own program lives on is left to that.
+  void end_helpers(pid_t worker);
+  /// Of a worker that has ended.
+  [[nodiscard]] bool are_awaited(pid_t worker) const { return awaited_.contains(worker); }
+  /// Those of the worker that live and were asked to end, as far as they are known.
+  [[nodiscard]] std::vector<pid_t> living(pid_t worker) const;
+  /// Before a round.
+  void clear();
+
+ private:
+  using Descriptor = boost::asio::posix::stream_descriptor;
+  struct Awaited {
+    std::unique_ptr<Descriptor> pidfd;  ///< of one of the programs
+    std::function<void()> then;
+  };
+
+  bool await_one(pid_t worker);
+  void tell_later();
+
+  boost::asio::io_context& io_;
+  OnWaiting on_waiting_;
+  boost::asio::steady_timer patience_;
+  bool is_told_ = false;
+  std::unordered_map<pid_t, std::vector<pid_t>> asked_;   ///< programs, by their worker
+  std::unordered_map<pid_t, std::vector<pid_t>> spared_;  ///< helpers, by their worker
+  std::unordered_map<pid_t, Awaited> awaited_;            ///< by the worker
+};
+
+}  // namespace acc::agent
