@@ -83,6 +83,17 @@ void CoordinatorLink::prepare(const rendezvous::OrderRound& order) {
 void CoordinatorLink::prepare(const rendezvous::OrderStop& order) {
   hooks_.tell_lost(lost_by(order.stop));
   parts_.course.stop_ordered(order.stop, job_.node_name());
+  // Those here may have completed, and only what they left behind is still there.
+  note_lost_round(order.stop);
+}
+
+void CoordinatorLink::prepare(const rendezvous::StopOfCompleted& order) {
+  note_lost_round(order.stop);
+}
+
+void CoordinatorLink::note_lost_round(const rendezvous::Stop& stop) {
+  if (stop.why == rendezvous::Stop::Why::end) return;
+  hooks_.on_round_lost(clock_now() - (stop.failure ? stop.failure->ago : Millis{0}));
 }
 
 void CoordinatorLink::prepare(const rendezvous::OrderKill& order) {
