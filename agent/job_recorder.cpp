@@ -1,5 +1,6 @@
 #include "agent/job_recorder.hpp"
 
+#include "agent/error_lines.hpp"
 #include "agent/left_overs.hpp"
 #include "common/host_name.hpp"
 
@@ -107,6 +108,10 @@ FailureReport JobRecorder::describe(const WorkerFailure& failure) const {
   }
   report.tail = output_.tail(failure.local_rank);
   report.log_path = output_.log_path(failure.local_rank, Streams::both);
+  const auto* signaled = std::get_if<Signaled>(&failure.status);
+  if (failure.hang.empty() && signaled != nullptr && signaled->signo == SIGABRT) {
+    if (const auto words = abort_words(report.tail); !words.empty()) report.cause += ": " + words;
+  }
   return report;
 }
 
