@@ -204,9 +204,10 @@ std::string when_words(const FailureReport& f) {
          std::to_string(f.round);
 }
 
-/// What other nodes saw counts, too: there the first failure's words are not known here.
+/// On several nodes the first failure here may be another node's, or none, in time: what the
+/// coordinator found counts.
 void add_before(Block& block, const JobReport& r) {
-  if (r.restarts >= std::max(r.failed_rounds, 1U) && !r.restarted_after.empty()) {
+  if (r.restarts > 0 && !r.restarted_after.empty()) {
     block.row("before", plural(r.restarts, "restart") + "; the last after: " + r.restarted_after);
   } else if (r.failed_rounds > 1) {
     const auto& first = r.failures.front();

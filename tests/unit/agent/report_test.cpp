@@ -513,6 +513,18 @@ TEST_CASE("the block of another node lacked the failures before", "[agent][repor
   CHECK_THAT(to_text(here, false), before);
 }
 
+TEST_CASE("another rank than the one of the restart was told as the first to fail",
+          "[agent][report]") {
+  auto here = failed_job();  // the first time a rank here failed a moment after the coordinator's
+  here.failures.push_back(here.failures.front());
+  here.failed_rounds = here.failed_attempts = 2;
+  here.restarts = 1;
+  CHECK_THAT(to_text(here, false), Contains("before    1 earlier failure; the first: rank 1 was"));
+  here.restarted_after = "rank 3 on node2 exited with code 1";
+  CHECK_THAT(to_text(here, false),
+             Contains("before    1 restart; the last after: rank 3 on node2 exited with code 1\n"));
+}
+
 TEST_CASE("the JSON of a failure has the same keys wherever it was", "[agent][report]") {
   using nlohmann::json;
   const auto keys = [](const json& object) {
