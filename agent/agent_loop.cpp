@@ -233,6 +233,7 @@ CoordinatorLink::Hooks AgentLoop::link_hooks() {
           [this](bool is_here) {
             if (plan_.stop.is_from_one_launch) messages_.tell_job(is_here);
           },
+          [this](Instant at) { watch_.round_failed_elsewhere(at); },
           std::move(on_hang)};
 }
 

@@ -1,7 +1,9 @@
 #include "agent/coordinator_link.hpp"
 
+#include "agent/error_lines.hpp"
 #include "agent/job_course.hpp"
 #include "agent/job_recorder.hpp"
+#include "agent/last_lines.hpp"
 #include "agent/lost_ranks.hpp"
 #include "agent/round_starter.hpp"
 #include "agent/round_terms.hpp"
@@ -21,12 +23,19 @@ namespace acc::agent {
 using rendezvous::Failure;
 
 // As much as a message takes.
-static std::string end_of(const std::string& text) {
+static std::string end_of(const std::string& text, std::size_t most = rendezvous::kMaxText) {
   constexpr std::size_t kLines = 40;
   std::string end = join(last_lines(text, kLines), "\n");
-  if (end.size() <= rendezvous::kMaxText) return end;
-  end.erase(0, end.size() - rendezvous::kMaxText);
+  if (end.size() <= most) return end;
+  end.erase(0, end.size() - most);
   return end.substr(end.find('\n') + 1);
+}
+
+// The same of a worker's output, with the error that its last lines don't name.
+static std::string end_of_output(const std::string& text) {
+  auto error = join(error_lines_before(text, kShownLines), "\n");
+  if (!error.empty()) error += "\n…\n";
+  return error + end_of(text, rendezvous::kMaxText - error.size());
 }
 
 CoordinatorLink::CoordinatorLink(const Parts& parts, Hooks hooks)
@@ -83,6 +92,17 @@ void CoordinatorLink::prepare(const rendezvous::OrderRound& order) {
 void CoordinatorLink::prepare(const rendezvous::OrderStop& order) {
   hooks_.tell_lost(lost_by(order.stop));
   parts_.course.stop_ordered(order.stop, job_.node_name());
+  // Those here may have completed, and only what they left behind is still there.
+  note_lost_round(order.stop);
+}
+
+void CoordinatorLink::prepare(const rendezvous::StopOfCompleted& order) {
+  note_lost_round(order.stop);
+}
+
+void CoordinatorLink::note_lost_round(const rendezvous::Stop& stop) {
+  if (stop.why == rendezvous::Stop::Why::end) return;
+  hooks_.on_round_lost(clock_now() - (stop.failure ? stop.failure->ago : Millis{0}));
 }
 
 void CoordinatorLink::prepare(const rendezvous::OrderKill& order) {
@@ -187,7 +207,7 @@ void CoordinatorLink::report(const ReportFailed& a) {
     failure.error = report.error->message;
     failure.traceback = end_of(report.error->traceback);
   }
-  failure.last_lines = end_of(report.tail);
+  failure.last_lines = end_of_output(report.tail);
   failure.into_round = report.into_round;
   failure.log_path = report.log_path;
   failure.stacks_path = report.stacks_path;

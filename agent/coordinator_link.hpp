@@ -54,6 +54,9 @@ class CoordinatorLink {
     CoordinatedJob::OnClockSkew on_clock_skew;
     /// It has come to this node, or is no longer here.
     std::function<void(bool is_here)> on_coordinator_here;
+    /// The round has failed, or ends for another one, also where the workers here have completed.
+    /// @param at  of a failure its time
+    std::function<void(Instant at)> on_round_lost;
     std::function<void()> on_hang;  ///< as NodeStacks::Parts; null: hangs aren't looked for
   };
   CoordinatorLink(const Parts& parts, Hooks hooks);
@@ -104,11 +107,13 @@ class CoordinatorLink {
   void prepare(const rendezvous::OrderPort& order);
   void prepare(const rendezvous::OrderRound& order);
   void prepare(const rendezvous::OrderStop& order);
+  void prepare(const rendezvous::StopOfCompleted& order);
   void prepare(const rendezvous::OrderKill& order);
   void prepare(const rendezvous::GiveUp& order);
   void prepare(const rendezvous::Tell& order);
   template <class Other>
   void prepare(const Other&) {}
+  void note_lost_round(const rendezvous::Stop& stop);
   [[nodiscard]] NodeFacts node_facts() const;
 
   Parts parts_;

@@ -66,6 +66,8 @@ inline constexpr std::array kEventKeys{
     EventKey{"failure", "seconds_into_round", "number", "since that worker's start"},
     EventKey{"failure", "log", "text or null", "folder of its log files"},
     EventKey{"failure", "stacks", "text or null", "of a hang: the file with the workers' stacks"},
+    EventKey{"failure", "error_lines", "list of texts",
+             "of its output, those that name its last error; empty: `last_lines` do, or none"},
     EventKey{"failure", "last_lines", "list of texts", "of its output; 20 at most"},
     EventKey{"start_failed", "round", "number", ""},
     EventKey{"start_failed", "why", "text", "why the workers could not be started"},

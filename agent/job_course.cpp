@@ -23,17 +23,25 @@ std::string JobCourse::words_for(const StartFailure& failure) const {
   return parts_.recorder.words_for(failure, parts_.starter.program());
 }
 
+std::string JobCourse::hint_for(const FailureReport& failure, bool is_here) const {
+  if (parts_.reader != failure.worker.local_rank) {
+    if (auto hint = UserMessages::input_hint(failure); !hint.empty()) return hint;
+  }
+  const auto kills = is_here ? parts_.recorder.oom_kills() : 0;
+  if (UserMessages::names_killed_process(failure)) {
+    if (auto hint = UserMessages::memory_hint(failure, kills); !hint.empty()) return hint;
+  }
+  auto hint =
+      UserMessages::start_hint(failure, parts_.starter.program(), parts_.starter.is_plain());
+  return hint.empty() ? UserMessages::memory_hint(failure, kills) : hint;
+}
+
 // ---- what the supervisor tells ----
 
 void JobCourse::tell(const TellFailure& a) {
   auto described = parts_.recorder.describe(a.failure);
   described.no_restart = parts_.no_restart_reason(a.failure.local_rank);
-  if (parts_.reader != a.failure.local_rank) described.hint = UserMessages::input_hint(described);
-  if (described.hint.empty())
-    described.hint = UserMessages::memory_hint(described, parts_.recorder.oom_kills());
-  if (described.hint.empty())
-    described.hint = UserMessages::start_hint(described, parts_.starter.program(),
-                                              parts_.starter.is_plain());
+  described.hint = hint_for(described, true);
   parts_.recorder.add(std::move(described));
   const auto& failure = parts_.recorder.latest();
   parts_.events.failed(failure);

@@ -20,6 +20,7 @@ struct Stop;
 namespace acc::agent {
 
 class Containment;
+struct FailureReport;
 class JobEvents;
 class JobRecorder;
 class JobSignals;
@@ -85,6 +86,9 @@ class JobCourse {
 
   /// To the user: why the workers could not be started.
   [[nodiscard]] std::string words_for(const StartFailure& failure) const;
+  /// What to do about it; empty: not known.
+  /// @param is_here  else of another node's worker: of its processes nothing is known but its words
+  [[nodiscard]] std::string hint_for(const FailureReport& failure, bool is_here) const;
   /// As the worker said why a restart won't help; empty: it didn't.
   [[nodiscard]] std::string no_restart_reason(LocalRank worker) const {
     return parts_.no_restart_reason(worker);

@@ -1,6 +1,8 @@
 #include "agent/job_events.hpp"
 
+#include "agent/error_lines.hpp"
 #include "agent/event_keys.hpp"
+#include "agent/last_lines.hpp"
 #include "common/text.hpp"
 #include "common/version.hpp"
 
@@ -115,7 +117,6 @@ void JobEvents::worker_ended(Round round, const WorkerRecord& worker) {
 }
 
 void JobEvents::failed(const FailureReport& failure) {
-  constexpr std::size_t kLines = 20;
   constexpr std::size_t kWidth = 200;
   ++counts_.failures;
   if (!sink_) return;
@@ -126,7 +127,8 @@ void JobEvents::failed(const FailureReport& failure) {
   event.json["seconds_into_round"] = event_seconds(failure.into_round);
   event.json["log"] = event_text(failure.log_path);
   event.json["stacks"] = event_text(failure.stacks_path);
-  event.json["last_lines"] = last_lines(failure.tail, kLines, kWidth);
+  event.json["error_lines"] = error_lines_before(failure.tail, kShownLines);
+  event.json["last_lines"] = last_lines(failure.tail, kShownLines, kWidth);
   put(event);
 }
 

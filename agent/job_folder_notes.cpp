@@ -1,5 +1,6 @@
 #include "agent/job_folder_notes.hpp"
 
+#include "agent/job_name.hpp"
 #include "agent/report_file.hpp"
 #include "common/unique_fd.hpp"
 
@@ -45,8 +46,7 @@ std::string daemon_id_of(const char* job_folder) {
 }
 
 std::string run_id_of(const std::string& job, const char* job_folder) {
-  constexpr std::string_view kNoName = "none";  // the default of rdzv_id, as torchrun's
-  if (job != kNoName) return job;
+  if (!is_made_up(job)) return job;
   auto id = daemon_id_of(job_folder);
   return id.empty() ? job : id;
 }

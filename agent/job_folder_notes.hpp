@@ -32,8 +32,8 @@ class JobFolderNotes {
 /// STATE/jobs/ID/user; may be null
 [[nodiscard]] std::string daemon_id_of(const char* job_folder);
 
-/// What the folder of a run's logs begins with: the job's name, or, where it has none of its own
-/// ("none"), the daemon's id of it.
+/// What the folder of a run's logs begins with: the job's name, or, where nobody chose one, the
+/// daemon's id of it.
 [[nodiscard]] std::string run_id_of(const std::string& job, const char* job_folder);
 
 }  // namespace acc::agent

@@ -5,17 +5,12 @@
 
 namespace acc::agent {
 
-namespace {
-
-/// As the launcher makes one where the user named no job: "39ba0dec-b767-4bee-9e03-fca6e6bcdcb6".
 bool is_made_up(const std::string& job) {
   constexpr std::string_view kUuid = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
   const auto fits = [](char shape, char c) { return (shape == '-') == (c == '-'); };
   return job == "none" ||
          (job.size() == kUuid.size() && std::equal(kUuid.begin(), kUuid.end(), job.begin(), fits));
 }
-
-}  // namespace
 
 std::string job_name(const JobPlan& plan) {
   if (!is_made_up(plan.cluster.job)) return plan.cluster.job;

@@ -6,6 +6,11 @@
 
 namespace acc::agent {
 
+/// Whether nobody chose this name: "none", the default of --rdzv_id, or one of the launcher's own,
+/// for
+/// --standalone or where the port of another job is taken: "39ba0dec-b767-4bee-9e03-fca6e6bcdcb6".
+[[nodiscard]] bool is_made_up(const std::string& job);
+
 /// The name that --rdzv_id gave, else the script's.
 [[nodiscard]] std::string job_name(const JobPlan& plan);
 

@@ -1,5 +1,6 @@
 #include "agent/job_recorder.hpp"
 
+#include "agent/error_lines.hpp"
 #include "agent/left_overs.hpp"
 #include "common/host_name.hpp"
 
@@ -115,6 +116,10 @@ FailureReport JobRecorder::describe(const WorkerFailure& failure) const {
   }
   report.tail = output_.tail(failure.local_rank);
   report.log_path = if_it_is_there(output_.log_path(failure.local_rank, Streams::both));
+  const auto* signaled = std::get_if<Signaled>(&failure.status);
+  if (failure.hang.empty() && signaled != nullptr && signaled->signo == SIGABRT) {
+    if (const auto words = abort_words(report.tail); !words.empty()) report.cause += ": " + words;
+  }
   return report;
 }
 

@@ -1,5 +1,7 @@
 #include "agent/report.hpp"
 
+#include "agent/error_lines.hpp"
+#include "agent/last_lines.hpp"
 #include "common/host_name.hpp"
 #include "common/plain_text.hpp"
 #include "common/text.hpp"
@@ -19,7 +21,6 @@ namespace acc::agent {
 
 namespace {
 
-constexpr std::size_t kTailLines = 20;
 constexpr std::size_t kTracebackLines = 40;
 constexpr std::size_t kOthersShown = 8;
 
@@ -184,13 +185,17 @@ void add_evidence(Block& block, const FailureReport& f) {
     return;
   }
   if (!f.unread_error.empty()) block.row("error", "can't be read (" + f.unread_error + ")");
-  const auto lines = last_lines(f.tail, kTailLines);
+  const auto lines = last_lines(f.tail, kShownLines);
   if (lines.empty()) {
     block.row("output", "it wrote nothing that was kept");
     return;
   }
-  block.row("output", lines.size() == 1 ? "its last line:"
-                                        : "its last " + plural(lines.size(), "line") + ":");
+  auto error = error_lines_before(f.tail, kShownLines);
+  if (!error.empty()) error.emplace_back("…");
+  block.row("output", !error.empty()      ? "its last error, and its last lines:"
+                      : lines.size() == 1 ? "its last line:"
+                                          : "its last " + plural(lines.size(), "line") + ":");
+  block.quote(error);
   block.quote(lines);
 }
 
@@ -199,9 +204,10 @@ std::string when_words(const FailureReport& f) {
          std::to_string(f.round);
 }
 
-/// What other nodes saw counts, too: there the first failure's words are not known here.
+/// On several nodes the first failure here may be another node's, or none, in time: what the
+/// coordinator found counts.
 void add_before(Block& block, const JobReport& r) {
-  if (r.restarts >= std::max(r.failed_rounds, 1U) && !r.restarted_after.empty()) {
+  if (r.restarts > 0 && !r.restarted_after.empty()) {
     block.row("before", plural(r.restarts, "restart") + "; the last after: " + r.restarted_after);
   } else if (r.failed_rounds > 1) {
     const auto& first = r.failures.front();
@@ -242,6 +248,7 @@ void add_elsewhere(Block& block, const JobReport& r, const FailureElsewhere& the
   block.row("when", when_words(f));
   if (!f.no_restart.empty()) block.row("it said", "a restart won't help: " + f.no_restart);
   if (f.worker.status || f.worker.pid != 0) add_evidence(block, f);  // one that hung has no status
+  if (!f.hint.empty()) block.row("hint", f.hint);
   if (!f.stacks_path.empty()) block.row("stacks", f.stacks_path + " (there)");
   if (!f.log_path.empty()) block.row("its log", f.log_path + " (there)");
   block.row("done", what_was_done(r));
@@ -293,35 +300,6 @@ std::string utc_text(std::chrono::system_clock::time_point when) {
   char text[40];
   std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S UTC", &parts);
   return text;
-}
-
-// What a long line says may stand at its end. No character is cut by `width`, which counts bytes.
-static std::string safe_line(std::string_view line, std::size_t width) {
-  auto safe = safe_text(line);
-  if (safe.size() <= width) return safe;
-  const auto is_within = [&](std::size_t at) {
-    return at < safe.size() && (static_cast<unsigned char>(safe[at]) & 0xC0U) == 0x80U;
-  };
-  std::size_t head = width / 2;
-  std::size_t tail = safe.size() - (width - head);
-  while (head > 0 && is_within(head)) --head;
-  while (is_within(tail)) ++tail;
-  return safe.substr(0, head) + "…" + safe.substr(tail);
-}
-
-std::vector<std::string> last_lines(std::string_view tail, std::size_t count, std::size_t width) {
-  while (!tail.empty() && (tail.back() == '\n' || tail.back() == '\r')) tail.remove_suffix(1);
-  std::vector<std::string> lines;
-  while (!tail.empty() && lines.size() < count) {
-    const auto newline = tail.rfind('\n');
-    std::string_view line = newline == std::string_view::npos ? tail : tail.substr(newline + 1);
-    tail = newline == std::string_view::npos ? std::string_view{} : tail.substr(0, newline);
-    while (!line.empty() && line.back() == '\r') line.remove_suffix(1);
-    if (const auto bar = line.rfind('\r'); bar != std::string_view::npos)
-      line = line.substr(bar + 1);
-    lines.insert(lines.begin(), safe_line(line, width));
-  }
-  return lines;
 }
 
 std::string describe_cause(const ExitStatus& status, const OomFacts& oom,

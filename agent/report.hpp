@@ -124,10 +124,4 @@ struct ReportEnd {
 /// "2026-03-02T03:14:07.000Z"
 [[nodiscard]] std::string iso_utc(std::chrono::system_clock::time_point when);
 
-/// The last `count` lines of a tail, as safe_text() of common/plain_text.hpp makes them (of a
-/// progress bar the last state). Of one that is longer than `width` the first and the last half of
-/// so many bytes.
-[[nodiscard]] std::vector<std::string> last_lines(std::string_view tail, std::size_t count,
-                                                  std::size_t width = 400);
-
 }  // namespace acc::agent

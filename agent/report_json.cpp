@@ -1,3 +1,5 @@
+#include "agent/error_lines.hpp"
+#include "agent/last_lines.hpp"
 #include "agent/report.hpp"
 #include "agent/report_keys.hpp"
 #include "common/text.hpp"
@@ -63,6 +65,9 @@ OrderedJson failure_json(const FailureReport& f, const std::string& host) {
   json["seconds_into_attempt"] = static_cast<double>(f.into_round.count()) / 1000;
   json["time"] = iso_utc(f.when);
   json["error"] = error_json(f);
+  json["hint"] = text_or_null(f.hint);
+  json["error_lines"] =
+      f.error ? std::vector<std::string>{} : error_lines_before(f.tail, kShownLines);
   json["last_lines"] = last_lines(f.tail, 100);
   json["log"] = text_or_null(f.log_path);
   json["stacks"] = text_or_null(f.stacks_path);

@@ -82,6 +82,10 @@ inline constexpr std::array kReportKeys{
     ReportKey{"failure", "seconds_into_attempt", "number", "since that worker's start"},
     ReportKey{"failure", "time", "text", "UTC, \"2026-03-02T03:14:07.000Z\""},
     ReportKey{"failure", "error", "error or null", "the exception that the worker wrote down"},
+    ReportKey{"failure", "hint", "text or null", "what to do about it, where that is known"},
+    ReportKey{"failure", "error_lines", "list of texts",
+              "of its output, those that name its last error, where its last 20 lines and `error` "
+              "don't"},
     ReportKey{
         "failure", "last_lines", "list of texts",
         "of its output; 100 at most; of many failures only the first and the latest have them"},

@@ -1,10 +1,13 @@
 #include "agent/user_messages.hpp"
 
+#include "agent/error_lines.hpp"
+#include "agent/last_lines.hpp"
 #include "common/host_name.hpp"
 #include "common/plain_text.hpp"
 #include "common/text.hpp"
 
 #include <algorithm>
+#include <csignal>
 
 namespace acc::agent {
 
@@ -68,10 +71,24 @@ std::string words_of(const FailureReport& failure) {
   return failure.tail + (failure.error ? failure.error->message : "");
 }
 
-/// An exception that nobody caught: the end of what the worker wrote, or of its error file.
-std::string last_line_of(const FailureReport& failure) {
-  const auto lines = last_lines(failure.error ? failure.error->message : failure.tail, 1);
-  return lines.empty() ? std::string{} : lines.back();
+// Python exits with 1 for an exception that nobody caught.
+bool may_be_uncaught(const FailureReport& failure) {
+  const auto* exited =
+      failure.worker.status ? std::get_if<Exited>(&*failure.worker.status) : nullptr;
+  return exited != nullptr && exited->code == 1;
+}
+
+/// An exception that nobody caught: the last one of what the worker wrote, or of its error file. An
+/// exit handler may write behind it; with another end it was caught, unless it is the last line.
+std::string uncaught_error_of(const FailureReport& failure) {
+  const auto& text = failure.error ? failure.error->message : failure.tail;
+  if (failure.error || may_be_uncaught(failure)) {
+    if (auto error = last_error_line(text); !error.empty()) return error;
+  }
+  auto lines = last_lines(text, 1);
+  if (lines.empty()) return {};
+  auto error = last_error_line(lines.back());  // without what stands before it
+  return error.empty() ? std::move(lines.back()) : error;
 }
 
 // `accelerate` and torchrun run a script with their own interpreter, which has torch; we take the one
@@ -170,11 +187,27 @@ std::string UserMessages::input_hint(const FailureReport& failure) {
          std::to_string(failure.worker.local_rank.value()) + " gives it ours";
 }
 
-// torch: "DataLoader worker (pid 4711) is killed by signal: Killed." Its pool's words for it name
-// no cause, and the killed process writes nothing.
+// Of torch's data loader, subprocess, concurrent.futures, multiprocessing and Hugging Face's
+// datasets.
+bool UserMessages::names_killed_process(const FailureReport& failure) {
+  constexpr std::string_view kWords[] = {"killed by signal: Killed",
+                                         "Signals.SIGKILL",
+                                         "terminated abruptly",
+                                         "abruptly died",
+                                         "exitcode -9",
+                                         "exit code -9"};
+  const auto words = words_of(failure);
+  return std::ranges::any_of(
+      kWords, [&](std::string_view piece) { return words.find(piece) != std::string::npos; });
+}
+
+// A pool's words for a killed process name no cause, or it waits for it for ever; the killed
+// process writes nothing.
 std::string UserMessages::memory_hint(const FailureReport& failure, std::uint64_t kills) {
-  if (kills == 0 || words_of(failure).find("killed by signal: Killed") == std::string::npos)
-    return {};
+  const auto* signaled =
+      failure.worker.status ? std::get_if<Signaled>(&*failure.worker.status) : nullptr;
+  const bool is_killed = signaled != nullptr && signaled->signo == SIGKILL;
+  if (kills == 0 || is_killed) return {};
   return "out of memory: the kernel's OOM killer ended " +
          (kills == 1 ? "1 process" : std::to_string(kills) + " processes") +
          " of the cgroup that this job is in: fewer data loader workers, smaller batches, or a "
@@ -183,7 +216,7 @@ std::string UserMessages::memory_hint(const FailureReport& failure, std::uint64_
 
 std::string UserMessages::start_hint(const FailureReport& failure, const std::string& program,
                                      bool is_plain) {
-  const auto error = last_line_of(failure);
+  const auto error = uncaught_error_of(failure);
   auto hint = module_hint(error, program);
   if (hint.empty() && is_plain) hint = rank_hint(error);
   if (hint.empty()) hint = line_end_hint(failure);

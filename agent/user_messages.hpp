@@ -35,7 +35,10 @@ class UserMessages {
   /// Of a worker without our standard input: how it gets that, if it failed for want of it; empty:
   /// it didn't.
   [[nodiscard]] static std::string input_hint(const FailureReport& failure);
-  /// Of a failure as the kernel killed another process of the job; empty: it isn't known to be one.
+  /// Whether the worker wrote that another process was killed, as pools and data loaders do.
+  [[nodiscard]] static bool names_killed_process(const FailureReport& failure);
+  /// Of a failure while the kernel killed another process of the job: the worker's words may name
+  /// no cause. Empty: it killed none, or the worker itself.
   /// @param kills  by the out-of-memory killer in this attempt
   [[nodiscard]] static std::string memory_hint(const FailureReport& failure, std::uint64_t kills);
   /// Of a script that was started otherwise than it expects: by a `program`, its interpreter,

@@ -159,9 +159,9 @@ void CoordinatorClient::on(const Frame& frame, const Stop& stop, Instant now, Cl
   told_failure_.note(stop, now);
   if (has_workers()) {
     is_stop_ordered_ = true;
-    out.emplace_back(OrderStop{stop});
-    return;
+    return out.push_back(OrderStop{stop});
   }
+  if (state_ == NodeState::completed) out.emplace_back(StopOfCompleted{stop});
   if (state_ != NodeState::nothing) state_ = NodeState::stopped;
   send(Stopped{}, out);
 }

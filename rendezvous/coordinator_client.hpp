@@ -72,6 +72,10 @@ struct OrderRound {
 struct OrderStop {
   Stop stop;
 };
+/// The round ends that this node has completed: nothing is left to stop here.
+struct StopOfCompleted {
+  Stop stop;
+};
 struct OrderSignal {
   Signal signal;
 };
@@ -104,8 +108,9 @@ struct LinkChanged {
   bool is_connected = false;
 };
 /// What the agent of this node must do, record or show its user.
-using NodeOrder = std::variant<OrderPort, OrderRound, OrderStop, OrderSignal, OrderClose, SetLease,
-                               ClearLease, OrderKill, GiveUp, LinkChanged, Tell>;
+using NodeOrder =
+    std::variant<OrderPort, OrderRound, OrderStop, StopOfCompleted, OrderSignal, OrderClose,
+                 SetLease, ClearLease, OrderKill, GiveUp, LinkChanged, Tell>;
 struct RefuseVote {
   PeerId peer;
   Refused refused;
@@ -114,9 +119,9 @@ struct RefuseVote {
 struct TakeOver {
   ElectionResult result;
 };
-using ClientAction =
-    std::variant<DialTo, Hang, Send, OrderPort, OrderRound, OrderStop, OrderSignal, OrderClose,
-                 SetLease, ClearLease, OrderKill, GiveUp, LinkChanged, Tell, RefuseVote, TakeOver>;
+using ClientAction = std::variant<DialTo, Hang, Send, OrderPort, OrderRound, OrderStop,
+                                  StopOfCompleted, OrderSignal, OrderClose, SetLease, ClearLease,
+                                  OrderKill, GiveUp, LinkChanged, Tell, RefuseVote, TakeOver>;
 using ClientActions = std::vector<ClientAction>;
 
 /// Why an attempt to connect failed, so that the message can name the cure.

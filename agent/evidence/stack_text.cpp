@@ -292,6 +292,39 @@ static std::string call_of(std::string_view function) {
   return std::string{name};
 }
 
+// "acc::runtime::ProcessGroup::recv(void*, unsigned long)" without its arguments; gdb's names have
+// none. Of "f<void (int)>::operator()(int)" and "(anonymous namespace)::g()" the last ones.
+static std::string without_arguments(const std::string& function) {
+  int depth = 0;
+  for (std::size_t i = 0; i < function.size(); ++i) {
+    const char c = function[i];
+    const auto before = std::string_view{function}.substr(0, i);
+    if (c == '(' && depth == 0 && !before.empty() && !before.ends_with("operator") &&
+        !before.ends_with(':'))
+      return std::string{before};
+    if (c == '<' || c == '(' || c == '{') ++depth;
+    if ((c == '>' || c == ')' || c == '}') && depth > 0) --depth;
+  }
+  return function;
+}
+
+// The call of the program into our runtime, of which only the runtime's own functions are inside.
+template <class Frames>
+static auto public_call(Frames inside, Frames end) {
+  const auto is_of_runtime = [](const Frame& frame) {
+    return frame.function.starts_with("acc::runtime::") || frame.function.starts_with("acc_");
+  };
+  auto call = inside;
+  for (auto frame = inside; frame != end; ++frame) {
+    if (is_of_runtime(*frame)) {
+      call = frame;
+    } else if (!frame->function.starts_with("std::") && frame->function != "??") {
+      break;
+    }
+  }
+  return is_of_runtime(*inside) ? call : inside;
+}
+
 std::string place_of(const ThreadStack& stack) {
   const bool is_interpreted = std::ranges::any_of(
       stack.frames, [](const Frame& frame) { return is_of_interpreter(frame.function); });
@@ -309,8 +342,9 @@ std::string place_of(const ThreadStack& stack) {
         stack.frames, [](const Frame& frame) { return frame.function != "??"; });
     return named == stack.frames.end() ? std::string{} : call_of(named->function);
   }
+  own = public_call(own, stack.frames.end());
   const std::string place{base_of(own->place)};
-  return own->function + (place.empty() ? "" : " (" + place + ")");
+  return without_arguments(own->function) + (place.empty() ? "" : " (" + place + ")");
 }
 
 }  // namespace acc::agent::evidence

@@ -30,7 +30,7 @@ class Goodput {
   explicit Goodput(Instant began) : began_{began}, since_{began} {}
 
   void round_started(Instant now) {
-    (has_run_ ? restarting_ : waiting_) += now - since_;
+    if (is_idle()) (has_run_ ? restarting_ : waiting_) += now - since_;
     lost_ += std::exchange(unsaved_, {});  // another round: the last one was of no use after all
     has_run_ = is_running_ = true;
     since_ = saved_ = now;
@@ -51,11 +51,18 @@ class Goodput {
     (is_lost ? lost_ : unsaved_) += std::max(now, saved_) - saved_;
     since_ = std::max(now, since_);
   }
+  /// The workers here had completed, and another round follows: what the others did until `now` was
+  /// no restart.
+  void round_failed_elsewhere(Instant now) {
+    if (is_running_ || !has_run_ || is_lost_) return;
+    is_lost_ = true;
+    lost_ += std::exchange(unsaved_, {});
+    since_ = std::max(now, since_);
+  }
   [[nodiscard]] GoodputFigures at(Instant now) const {
     auto waiting = waiting_;
     auto restarting = restarting_;
-    const bool is_idle = !is_running_ && (!has_run_ || is_lost_);
-    if (is_idle) (has_run_ ? restarting : waiting) += now - since_;
+    if (is_idle()) (has_run_ ? restarting : waiting) += now - since_;
     using std::chrono::duration_cast;
     return {duration_cast<Millis>(now - began_), duration_cast<Millis>(waiting),
             duration_cast<Millis>(restarting),
@@ -63,6 +70,9 @@ class Goodput {
   }
 
  private:
+  /// No worker runs, and some will: not known where those of the last round have completed.
+  [[nodiscard]] bool is_idle() const { return !is_running_ && (!has_run_ || is_lost_); }
+
   Instant began_;
   Instant since_;    ///< of the round's end, or the beginning
   Instant saved_{};  ///< what was done before it is safe

@@ -73,6 +73,9 @@ class JobWatch {
   void round_started(HeartbeatBoard& board, Round round, Instant now);
   /// No worker is judged any more. @param is_lost  by a failure, or for another round
   void round_ended(bool is_lost, Instant now);
+  /// Another round follows, of which a node whose workers have completed learns only now.
+  /// @param now  the time of the failure
+  void round_failed_elsewhere(Instant now) { goodput_.round_failed_elsewhere(now); }
   /// All workers are stopped for a while, and go on: Ctrl-Z and fg.
   void suspended();
   void resumed(Instant now);

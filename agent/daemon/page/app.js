@@ -249,8 +249,9 @@ function showFinding(job, rounds) {
   const stacks = told?.stacks ?? firstBad?.failure?.stacks;
   if (stacks && stacks !== "stderr") parts.push(`The workers' stacks are in ${stacks}`);
   say($("finding-text"), parts.join(" "));
-  const output = told?.last_lines?.length ? told.last_lines : firstBad?.failure?.lines ?? [];
-  const lines = told?.error?.traceback || told?.error?.message || output.slice(-20).join("\n");
+  const output = (told?.last_lines?.length ? told.last_lines : firstBad?.failure?.lines ?? []).slice(-20);
+  const cause = told?.error_lines ?? firstBad?.failure?.errorLines ?? [];
+  const lines = told?.error?.traceback || told?.error?.message || (cause.length ? [...cause, "…", ...output] : output).join("\n");
   $("finding-lines").hidden = !lines;
   $("finding-lines").textContent = String(lines || "").split("\n").map(clean).join("\n");
 }

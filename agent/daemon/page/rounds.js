@@ -101,7 +101,7 @@ export class Rounds {
       round.end = Math.max(round.end ?? 0, worker.end);
       this.freeFrom = round.end;
     } else if (e.event === "failure" && round) {
-      round.failure ??= { rank: e.rank, local: e.local_rank, cause: e.cause, time, seconds: e.seconds_into_round, log: e.log, stacks: e.stacks, lines: e.last_lines };
+      round.failure ??= { rank: e.rank, local: e.local_rank, cause: e.cause, time, seconds: e.seconds_into_round, log: e.log, stacks: e.stacks, lines: e.last_lines, errorLines: e.error_lines };
     } else if (e.event === "start_failed") {
       this.startFailure = e.why;
     } else if (e.event === "restart" && round) {

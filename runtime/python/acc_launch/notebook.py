@@ -302,7 +302,9 @@ def _error(code: int, report_text: bytes, errors: bytes) -> WorkerError:
     if traceback:
         message += f"\n\n{traceback.rstrip()}"
     elif first.get("last_lines"):
-        message += "; its last lines:\n" + "\n".join(f"  {line}" for line in first["last_lines"])
+        error_lines = first.get("error_lines") or []
+        lines = (error_lines + ["…"] if error_lines else []) + first["last_lines"]
+        message += "; its last lines:\n" + "\n".join(f"  {line}" for line in lines)
     error = WorkerError(message, first["rank"], code, traceback, report)
     error.__cause__ = _exception_in(record)
     return error

@@ -85,6 +85,10 @@ TEST_CASE("a run's logs are named after the job, else after the daemon's id of i
   const char* const folder = "/var/lib/acc/jobs/train-k3jd82/user";
   CHECK(run_id_of("none", folder) == "train-k3jd82");
   CHECK(run_id_of("my-job", folder) == "my-job");
+  // --standalone, and the second job of a machine, whose port 29500 is taken.
+  const std::string made_up = "39ba0dec-b767-4bee-9e03-fca6e6bcdcb6";
+  CHECK(run_id_of(made_up, folder) == "train-k3jd82");
+  CHECK(run_id_of(made_up, nullptr) == made_up);
   CHECK(daemon_id_of(folder) == "train-k3jd82");
   CHECK(daemon_id_of(nullptr).empty());
   CHECK(run_id_of("none", nullptr) == "none");

@@ -1,5 +1,6 @@
 #include "agent/report.hpp"
 
+#include "agent/last_lines.hpp"
 #include "agent/report_file.hpp"
 #include "agent/report_keys.hpp"
 #include "agent/user_messages.hpp"
@@ -389,11 +390,38 @@ TEST_CASE(
     "a data loader's process that the kernel had killed for its memory was told by torch alone",
     "[agent][report]") {
   auto failure = failed_job().failures.front();
-  CHECK(UserMessages::memory_hint(failure, 2).empty());
-  failure.tail = "RuntimeError: DataLoader worker (pid 71) is killed by signal: Killed. \n";
+  CHECK(UserMessages::memory_hint(failure, 2).empty());  // killed itself, as its cause says
+  failure.worker.status = Exited{1};
   CHECK(UserMessages::memory_hint(failure, 0).empty());
   CHECK_THAT(UserMessages::memory_hint(failure, 1), Contains("ended 1 process of the"));
   CHECK_THAT(UserMessages::memory_hint(failure, 2), Contains("OOM killer ended 2 processes of"));
+  failure.worker.status.reset();  // it hung: multiprocessing.Pool waits for the killed one
+  CHECK_THAT(UserMessages::memory_hint(failure, 1), Contains("ended 1 process of the"));
+}
+
+TEST_CASE("what a pool or subprocess says of a process that was killed", "[agent][report]") {
+  auto failure = failed_job().failures.front();
+  CHECK_FALSE(UserMessages::names_killed_process(failure));
+  for (const std::string words :
+       {"RuntimeError: DataLoader worker (pid 71) is killed by signal: Killed. ",
+        "subprocess.CalledProcessError: Command 'tar' died with <Signals.SIGKILL: 9>.",
+        "concurrent.futures.process.BrokenProcessPool: A process in the process pool was "
+        "terminated abruptly while the future was running or pending.",
+        "RuntimeError: One of the subprocesses has abruptly died during map operation."}) {
+    failure.tail = words + "\n";
+    CHECK(UserMessages::names_killed_process(failure));
+  }
+}
+
+TEST_CASE("a missing module wasn't told where an exit handler wrote behind the exception",
+          "[agent][report]") {
+  auto failure = failed_job().failures.front();
+  failure.worker.status = Exited{1};
+  failure.tail = "[rank1]: ModuleNotFoundError: No module named 'torch'\nwandb: summary loss 0.3\n";
+  CHECK_THAT(UserMessages::start_hint(failure, "/usr/bin/python3", false),
+             Contains("has no module 'torch'"));
+  failure.worker.status = Exited{3};  // by itself, later
+  CHECK(UserMessages::start_hint(failure, "/usr/bin/python3", false).empty());
 }
 
 TEST_CASE("a script that doesn't find torch is told which Python ran it", "[agent][report]") {
@@ -483,6 +511,18 @@ TEST_CASE("the block of another node lacked the failures before", "[agent][repor
   here.restarts = 2;
   here.restarted_after = report.restarted_after;
   CHECK_THAT(to_text(here, false), before);
+}
+
+TEST_CASE("another rank than the one of the restart was told as the first to fail",
+          "[agent][report]") {
+  auto here = failed_job();  // the first time a rank here failed a moment after the coordinator's
+  here.failures.push_back(here.failures.front());
+  here.failed_rounds = here.failed_attempts = 2;
+  here.restarts = 1;
+  CHECK_THAT(to_text(here, false), Contains("before    1 earlier failure; the first: rank 1 was"));
+  here.restarted_after = "rank 3 on node2 exited with code 1";
+  CHECK_THAT(to_text(here, false),
+             Contains("before    1 restart; the last after: rank 3 on node2 exited with code 1\n"));
 }
 
 TEST_CASE("the JSON of a failure has the same keys wherever it was", "[agent][report]") {

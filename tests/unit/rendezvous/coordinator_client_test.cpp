@@ -208,6 +208,7 @@ SCENARIO("the round is stopped", "[rendezvous][member]") {
       CHECK(desk.all<OrderStop>().empty());
       CHECK(desk.sent<Stopped>().size() == 1);
       CHECK(desk.client.state() == NodeState::stopped);
+      CHECK(desk.all<StopOfCompleted>().size() == 1);
     }
   }
   WHEN("the word is of an older round or another coordinator") {

@@ -102,7 +102,7 @@ TEST_CASE("the place of a rank that looks at the clock all the time was the cloc
                           {{"clock_gettime@@GLIBC_2.17", "libc.so.6"},
                            {"std::chrono::_V2::steady_clock::now()", "libstdc++.so.6"},
                            {"spin_forever()", "c.cpp:16"}}};
-  CHECK(place_of(stack) == "spin_forever() (c.cpp:16)");
+  CHECK(place_of(stack) == "spin_forever (c.cpp:16)");
 }
 
 TEST_CASE("over hosts a rank that waited in a group of split() was named", "[agent][evidence]") {

@@ -118,7 +118,7 @@ TEST_CASE("eu-stack's text becomes frames", "[agent][evidence]") {
       12);
   REQUIRE(stacks.size() == 2);
   CHECK(stacks[0].frames[0] == Frame{"clock_nanosleep@@GLIBC_2.17", "libc.so.6"});
-  CHECK(place_of(stacks[0]) == "forget(int) (worker)");
+  CHECK(place_of(stacks[0]) == "forget (worker)");
 }
 
 TEST_CASE("a rank whose Python stack could not be read was shown at _start, or at PyIter_Send",
@@ -134,7 +134,7 @@ TEST_CASE("a rank whose Python stack could not be read was shown at _start, or a
   CHECK(place({{"kill", "libc.so.6"}, {"deep_spin", "spin.so"}, {"PyIter_Send", ""}, {"main", ""}}) ==
         "deep_spin (spin.so)");
   CHECK(place({{"kill", ""}, {"PyTrainer::run()", "t.cpp:3"}, {"main", "t.cpp:9"}}) ==
-        "PyTrainer::run() (t.cpp:3)");
+        "PyTrainer::run (t.cpp:3)");
   CHECK(place({{"poll", ""}, {"main", "t.cpp:9"}, {"_start", ""}}) == "main (t.cpp:9)");
   CHECK(place({{"??", ""}, {"??", ""}}).empty());
 }
@@ -179,6 +179,31 @@ TEST_CASE("stacks that wait for other ranks in the same call are equal", "[agent
       "", {{"wait", "/x/torch/distributed/distributed_c10d.py:90"}, {"<module>", "t.py:4"}}};
   CHECK(waits_for_others(torch));
   CHECK(key_of(torch) != key_of(a));
+}
+
+TEST_CASE("a rank in a wrong recv was said to be in the runtime's inside, with all argument types",
+          "[agent][evidence]") {
+  const ThreadStack wrong_recv{
+      "",
+      {{"syscall", ""},
+       {"acc::runtime::shm::sleep_on(acc::runtime::shm::Word&, unsigned int)", ""},
+       {"acc::runtime::Group::hand_over(acc::runtime::Call const&)", ""},
+       {"std::__invoke_impl<void>(std::__invoke_other)", ""},
+       {"acc::runtime::ProcessGroup::recv(void*, unsigned long, acc::runtime::DType)", ""},
+       {"train(int)", "train.cpp:31"},
+       {"acc::runtime::run(train)", ""},
+       {"main", ""}}};
+  CHECK(place_of(wrong_recv) == "acc::runtime::ProcessGroup::recv");
+  CHECK(place_of({"", {{"read", ""}, {"acc::runtime::tcp::AbortableWait::wait", "x.cpp:5"}}}) ==
+        "acc::runtime::tcp::AbortableWait::wait (x.cpp:5)");
+  const auto place = [](const std::string& function) { return place_of({"", {{function, ""}}}); };
+  CHECK(place("gloo::transport::tcp::UnboundBuffer::waitRecv(int*, std::chrono::duration<long, "
+              "std::ratio<1l, 1000l> >)") == "gloo::transport::tcp::UnboundBuffer::waitRecv");
+  CHECK(place("spin") == "spin");
+  CHECK(place("f<void (int)>::operator()(int) const") == "f<void (int)>::operator()");
+  CHECK(place("(anonymous namespace)::g(int)") == "(anonymous namespace)::g");
+  CHECK(place("a::(anonymous namespace)::g()") == "a::(anonymous namespace)::g");
+  CHECK(place("w::w()::{lambda(int)#1}::operator()(int)") == "w::w");
 }
 
 TEST_CASE("a function that torch calls doesn't wait for others, whatever called it",

@@ -247,7 +247,8 @@ SCENARIO("a worker that still writes when the round ends", "[agent][output]") {
   CHECK(hub.run_until([&] { return !hub.hub->tail(LocalRank{0}).empty(); }));
   hub.end();
   writer.join();  // its pipe is closed
-  CHECK(hub.hub->tail(LocalRank{0}).size() == 65'536);
+  CHECK(hub.hub->tail(LocalRank{0}).size() >= 65'536);
+  CHECK(hub.hub->tail(LocalRank{0}).size() < 80'000);
 }
 
 SCENARIO("a warning on stderr hid in the report what the worker said last on stdout",

@@ -141,9 +141,48 @@ TEST_CASE("a node whose workers had completed counted the whole attempt as a res
   goodput.checkpoint(kBegin + 10s);
   goodput.round_ended(false, kBegin + 20s);
   CHECK(goodput.at(kBegin + 21s).restarting == 0s);  // the job may be over
-  goodput.round_started(kBegin + 25s);               // another node's had failed
-  CHECK(goodput.at(kBegin + 40s).restarting == 5s);
+  goodput.round_failed_elsewhere(kBegin + 22s);
+  CHECK(goodput.at(kBegin + 24s).restarting == 2s);
+  CHECK(goodput.at(kBegin + 24s).lost_work == 10s);
+  goodput.round_started(kBegin + 25s);
+  CHECK(goodput.at(kBegin + 40s).restarting == 3s);
   CHECK(goodput.at(kBegin + 40s).lost_work == 10s);
+}
+
+TEST_CASE("a node whose rank was done early counted what the others computed after it as a restart",
+          "[agent][goodput]") {
+  Goodput goodput{kBegin};
+  goodput.round_started(kBegin);
+  goodput.round_ended(false, kBegin + 10s);
+  SECTION("its coordinator told it of the failure") {
+    goodput.round_failed_elsewhere(kBegin + 60s);
+    goodput.round_failed_elsewhere(kBegin + 61s);  // the first one counts
+    goodput.round_started(kBegin + 62s);
+    CHECK(goodput.at(kBegin + 70s).restarting == 2s);
+  }
+  SECTION("a failure from before its own end, reported late") {
+    goodput.round_failed_elsewhere(kBegin + 9s);
+    goodput.round_started(kBegin + 12s);
+    CHECK(goodput.at(kBegin + 20s).restarting == 2s);
+  }
+  SECTION("the coordinator was lost, and its successor knows of no failure") {
+    goodput.round_started(kBegin + 62s);
+    CHECK(goodput.at(kBegin + 70s).restarting == 0s);
+  }
+}
+
+TEST_CASE("a failure elsewhere is no end of workers that run", "[agent][goodput]") {
+  Goodput goodput{kBegin};
+  goodput.round_failed_elsewhere(kBegin + 1s);
+  CHECK(goodput.at(kBegin + 4s).restarting == 0s);  // none has run
+  goodput.round_started(kBegin + 4s);
+  goodput.round_failed_elsewhere(kBegin + 10s);  // they are ended for it, and that counts
+  CHECK(goodput.at(kBegin + 20s).restarting == 0s);
+  goodput.round_ended(true, kBegin + 10s);
+  goodput.round_failed_elsewhere(kBegin + 15s);
+  goodput.round_started(kBegin + 20s);
+  CHECK(goodput.at(kBegin + 20s).waiting == 4s);
+  CHECK(goodput.at(kBegin + 20s).restarting == 10s);
 }
 
 TEST_CASE("goodput: waiting, restarts and work after the last checkpoint are lost",

@@ -1,0 +1,221 @@
+#include "agent/error_lines.hpp"
+
+#include "agent/last_lines.hpp"
+#include "common/text.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <iterator>
+#include <optional>
+
+namespace acc::agent {
+
+namespace {
+
+constexpr std::string_view kTraceback = "Traceback (most recent call last):";
+constexpr std::string_view kTerminate = "terminate called";
+constexpr std::string_view kWhat = "what():";
+constexpr std::size_t kWidth = 300;
+
+bool is_of_name(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.';
+}
+
+// "[rank3]: ", "[3]:", "[default0]:": as torch and torchrun put in front. A number of an error, as
+// "[Errno 2] …", isn't followed by a colon.
+std::string_view without_rank(std::string_view line) {
+  constexpr std::size_t kLongest = 20;
+  if (!line.starts_with('[')) return line;
+  const auto end = line.find("]:");
+  if (end == std::string_view::npos || end > kLongest) return line;
+  const auto name = line.substr(1, end - 1);
+  if (name.empty() || !std::ranges::all_of(name, is_of_name) ||
+      std::isdigit(static_cast<unsigned char>(name.back())) == 0)
+    return line;
+  line.remove_prefix(end + 2);
+  return line.starts_with(' ') ? line.substr(1) : line;
+}
+
+// Of an exception group: "  | ValueError: a", "  + Exception Group Traceback (…):".
+std::string_view without_bars(std::string_view line) {
+  const auto at = line.find_first_not_of(' ');
+  const bool has_bar = at != std::string_view::npos && at > 0 && line.substr(at).starts_with("| ");
+  return has_bar ? line.substr(at + 2) : line;
+}
+
+std::vector<std::string_view> lines_of(std::string_view text) {
+  std::vector<std::string_view> lines;
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.remove_suffix(1);
+  while (!text.empty()) {
+    const auto end = std::min(text.find('\n'), text.size());
+    auto line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    while (line.ends_with('\r')) line.remove_suffix(1);
+    line.remove_prefix(line.rfind('\r') + 1);  // npos + 1 is 0
+    lines.push_back(without_rank(line));
+  }
+  return lines;
+}
+
+// "ValueError", "torch.cuda.OutOfMemoryError": of "ValueError: x" and of "KeyboardInterrupt".
+std::optional<std::string_view> name_of_exception(std::string_view line) {
+  const auto end = std::ranges::find_if_not(line, is_of_name);
+  const auto name = line.substr(0, static_cast<std::size_t>(end - line.begin()));
+  const bool is_name = !name.empty() && std::isdigit(static_cast<unsigned char>(name[0])) == 0 &&
+                       name.find("..") == std::string_view::npos && !name.ends_with('.');
+  if (!is_name || (name.size() < line.size() && !line.substr(name.size()).starts_with(':')))
+    return std::nullopt;
+  return name;
+}
+
+bool is_exception(std::string_view line) {
+  constexpr std::array<std::string_view, 6> kEnds{"Error",      "Exception",      "Interrupt",
+                                                  "SystemExit", "ExceptionGroup", "StopIteration"};
+  line = without_bars(line);
+  const auto name = name_of_exception(line);
+  if (!name || std::ranges::none_of(kEnds, [&](auto end) { return name->ends_with(end); }))
+    return false;
+  return line.size() == name->size() ||  // "ValidationError: 0.03" is a figure of a training's
+         line.find_first_not_of("0123456789.eE+-% ", name->size() + 1) != std::string_view::npos;
+}
+
+// What std::terminate, assert, glibc and other runtimes write before they abort.
+bool is_abort(std::string_view line) {
+  constexpr std::array<std::string_view, 9> kBegins{kTerminate,
+                                                    "libc++abi: terminating",
+                                                    "panic: ",
+                                                    "double free or corruption",
+                                                    "free(): ",
+                                                    "malloc(): ",
+                                                    "realloc(): ",
+                                                    "munmap_chunk(): ",
+                                                    "*** stack smashing detected"};
+  if (trim(line).starts_with(kWhat)) return true;
+  if (std::ranges::any_of(kBegins, [&](auto begin) { return line.starts_with(begin); }))
+    return true;
+  return (line.find(": Assertion `") != std::string_view::npos && line.ends_with("failed.")) ||
+         (line.starts_with("thread '") && line.find("' panicked at ") != std::string_view::npos);
+}
+
+bool is_fatal(std::string_view line) {
+  return line.starts_with("FATAL") || line.starts_with("Fatal Python error: ");
+}
+
+bool is_indented(std::string_view line) { return line.starts_with(' ') || line.starts_with('\t'); }
+
+// What may stand between an error and the one that it led to.
+bool is_link(std::string_view line) {
+  return trim(line).empty() || is_indented(line) || line.ends_with(kTraceback) ||
+         line.starts_with("During handling of the above exception") ||
+         line.starts_with("The above exception was the direct cause");
+}
+
+// A traceback's exception may have any name; it is the first line that isn't indented.
+std::vector<std::size_t> errors_in(const std::vector<std::string_view>& lines) {
+  std::vector<std::size_t> errors;
+  bool is_in_traceback = false;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const auto line = lines[i];
+    const bool is_raised =
+        is_in_traceback && !is_indented(line) && name_of_exception(line).has_value();
+    if (is_raised || is_exception(line) || is_abort(line) || is_fatal(line)) errors.push_back(i);
+    is_in_traceback = line.ends_with(kTraceback) || (is_in_traceback && is_indented(line));
+  }
+  return errors;
+}
+
+// The last error and those before it that led to it, the oldest first.
+std::vector<std::size_t> last_chain(const std::vector<std::string_view>& lines,
+                                    const std::vector<std::size_t>& errors) {
+  constexpr std::size_t kMost = 4;
+  std::vector<std::size_t> chain;
+  for (auto error = errors.rbegin(); error != errors.rend() && chain.size() < kMost; ++error) {
+    const auto link = [&](std::size_t i) { return is_link(lines[i]); };
+    bool leads_on = true;
+    for (auto i = *error + 1; !chain.empty() && i < chain.front(); ++i)
+      leads_on = leads_on && link(i);
+    if (!leads_on) break;
+    chain.insert(chain.begin(), *error);
+  }
+  return chain;
+}
+
+// "Traceback …", "  File …, line 6, in f", "    the line of it": those of them that are there.
+std::vector<std::size_t> frame_of(const std::vector<std::string_view>& lines, std::size_t error) {
+  std::vector<std::size_t> frame;
+  auto at = error;
+  while (at > 0 && is_indented(lines[at - 1])) --at;
+  for (auto i = error; i > at; --i) {
+    if (!lines[i - 1].starts_with("  File \"")) continue;
+    frame.push_back(i - 1);
+    if (i < error) frame.push_back(i);
+    break;
+  }
+  const bool has_head = at > 0 && at < error && lines[at - 1].ends_with(kTraceback);
+  if (has_head && !frame.empty()) frame.insert(frame.begin(), at - 1);
+  return frame;
+}
+
+std::string shown(std::string_view line) {
+  auto lines = last_lines(line, 1, kWidth);
+  return lines.empty() ? std::string{} : std::move(lines.front());
+}
+
+}  // namespace
+
+std::string last_error_line(std::string_view text) {
+  const auto lines = lines_of(text);
+  const auto errors = errors_in(lines);
+  return errors.empty() ? std::string{} : std::string{lines[errors.back()]};
+}
+
+std::string abort_words(std::string_view text) {
+  constexpr std::size_t kShown = 200;
+  constexpr std::string_view kThrown = "terminate called after throwing an instance of '";
+  const auto lines = lines_of(text);
+  const auto last = std::ranges::find_if(lines.rbegin(), lines.rend(), is_abort);
+  if (last == lines.rend()) return {};
+  std::string words{trim(*last)};
+  std::string thrown;
+  const auto before = std::next(last);
+  for (const auto line : {*last, before == lines.rend() ? std::string_view{} : *before}) {
+    if (!line.starts_with(kThrown)) continue;
+    const auto name = line.substr(kThrown.size());
+    thrown = name.substr(0, name.find('\''));
+    break;
+  }
+  if (words.starts_with(kWhat)) words = trim(std::string_view{words}.substr(kWhat.size()));
+  if (words.starts_with(kThrown)) {
+    words = thrown;
+  } else if (!thrown.empty()) {
+    words = thrown + ": " + words;
+  }
+  auto shortened = last_lines(words, 1, kShown);
+  return shortened.empty() ? std::string{} : std::move(shortened.front());
+}
+
+std::vector<std::string> error_lines_before(std::string_view text, std::size_t count) {
+  const auto lines = lines_of(text);
+  const auto errors = errors_in(lines);
+  if (errors.empty() || errors.back() + count >= lines.size()) return {};
+  auto which = last_chain(lines, errors);
+  // The error with a place in the program: behind it there may be what std::terminate says of it.
+  for (auto error = which.rbegin(); error != which.rend(); ++error) {
+    const auto frame = frame_of(lines, *error);
+    if (frame.empty()) continue;
+    which.insert(which.end(), frame.begin(), frame.end());
+    std::ranges::sort(which);
+    break;
+  }
+  std::vector<std::string> found;
+  std::optional<std::size_t> before;
+  for (const auto i : which) {
+    if (before && i > *before + 1) found.emplace_back("  …");
+    found.push_back(shown(lines[i]));
+    before = i;
+  }
+  return found;
+}
+
+}  // namespace acc::agent

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// Which lines of a worker's output name the error that ended it: an exception of Python's, what
+/// std::terminate and abort say, a panic. They may stand far before the end: behind them follow
+/// frames of C++, a summary printed at exit, what a program logs while it cleans up (pure, total).
+namespace acc::agent {
+
+/// The last of them, without the "[rank3]: " that several ranks have in front; empty: none.
+/// "RuntimeError: boom", "  what():  boom".
+[[nodiscard]] std::string last_error_line(std::string_view text);
+
+/// Of a process that was killed by SIGABRT: "c10::Error: unexpected pos 1024 vs 944", "free():
+/// invalid pointer", at most some 200 bytes, safe for a terminal; empty: it said nothing.
+[[nodiscard]] std::string abort_words(std::string_view text);
+
+/// Those that the last `count` lines of `text` don't hold: the last error with its innermost frame,
+/// and before it those that led to it ("During handling of the above exception …"), an indented "…"
+/// for what is left out between. Empty: the last lines name an error themselves, or nothing does.
+/// Each as last_lines() of last_lines.hpp gives it, and a second run over them, `…` and the last
+/// lines finds the same.
+[[nodiscard]] std::vector<std::string> error_lines_before(std::string_view text, std::size_t count);
+
+}  // namespace acc::agent
