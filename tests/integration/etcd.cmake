@@ -4,7 +4,7 @@ target_link_libraries(etcd-leadership-test PRIVATE acc_options acc::rendezvous_e
 target_link_options(etcd-leadership-test PRIVATE -no-pie)
 target_compile_options(etcd-leadership-test PRIVATE -O0)  # 30 s of compiling otherwise
 add_test(NAME integration:etcd COMMAND etcd-leadership-test)
-set_tests_properties(integration:etcd PROPERTIES LABELS integration TIMEOUT 180
+set_tests_properties(integration:etcd PROPERTIES LABELS integration TIMEOUT 180 COST 180
   SKIP_RETURN_CODE 77 ENVIRONMENT "ACC_TEST_SLACK=${ACC_TEST_SLACK}")
 
 # Whole jobs that meet through it.
