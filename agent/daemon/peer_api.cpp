@@ -9,6 +9,7 @@
 #include "common/version.hpp"
 
 #include <functional>
+#include <span>
 #include <utility>
 
 namespace acc::agent::daemon {
@@ -52,17 +53,23 @@ awaitable<Result<std::string>> UserNames::name_of(Principal who) {
 
 namespace {
 
+std::string too_many(RequestKind kind, const std::string& user) {
+  const bool is_stream = kind == RequestKind::stream;
+  return std::string{"too many "} + (is_stream ? "streams" : "requests") + " of " +
+         in_quotes(user, 80) + " are open on " + host_name() +
+         (is_stream ? ": end some (acc-ctl logs -f, attach), or try again later"
+                    : ": try again in a moment");
+}
+
 /// The request of a user that is known here, within that user's share of this node.
 awaitable<HttpReply> answer_user(PeerApi& peers, Principal user, std::string name, uid_t source,
                                  HttpRequest request) {
   RequestShares::Share share;
   if (user.uid != 0) {
-    share = take_share(peers.shares, source, name);
-    if (!share)
-      co_return refused_as(429, "exhausted",
-                           "too many requests of " + in_quotes(name, 80) + " are open on " +
-                               host_name() +
-                               ": end some (acc-ctl logs -f, attach), or try again later");
+    const auto path = std::span{request.segments}.subspan(request.segments.empty() ? 0 : 1);
+    const auto kind = kind_of(request.method, path);
+    share = take_share(peers.shares, source, name, kind);
+    if (!share) co_return refused_as(429, kNodeFull, too_many(kind, name));
   }
   auto reply = co_await answer(peers.api, std::move(user), std::move(request));
   reply.headers.emplace_back("X-Acc-Version", version());

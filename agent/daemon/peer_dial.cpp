@@ -204,7 +204,7 @@ asio::awaitable<PeerDialled> dial_peer(asio::io_context& io, HostLookups& lookup
   const std::string queue = is_root ? name + " for root" : name;
   const auto turn = co_await turns.wait(queue, due);
   if (!turn)
-    co_return PeerError{503, "busy",
+    co_return PeerError{429, kTooManyHere,
                         "too many connections to " + name + " are being made at once: try again"};
   const auto looked_up = co_await lookups.find(uid, to, due);
   if (looked_up.found.empty())

@@ -30,12 +30,14 @@ PeerIdentity identity_in(const ReplyParser& parser) {
 }
 
 // A daemon listens no longer where its port refuses, and has another address where its name leads
-// nowhere. Of one that is crowded, stuck or behind a broken network nothing is known.
+// nowhere. Of one that is stuck or behind a broken network nothing is known, and one that is
+// crowded, or that wasn't asked as this node is, shows nothing of who is there.
 Sighting sighting_of(const PeerError& failed) {
   using End = Sighting::End;
   const bool is_absent = failed.code == "no_daemon" || failed.code == "unknown_host" ||
                          failed.code == "not_an_agent" || failed.code == "authentication_failed";
-  return {is_absent ? End::absent : End::silent, {}};
+  const bool is_unknown = failed.code == "busy" || failed.code == kTooManyHere;
+  return {is_absent ? End::absent : is_unknown ? End::unknown : End::silent, {}};
 }
 
 awaitable<PeerDialled> PeerGreeting::dial(PeerWay way, Millis limit) {

@@ -18,6 +18,7 @@
 #include <array>
 #include <cerrno>
 #include <exception>
+#include <span>
 #include <utility>
 
 namespace acc::agent::daemon {
@@ -30,8 +31,7 @@ namespace {
 
 constexpr std::size_t kMostFacts = 64 * 1024;        // of one node's reply in the list
 constexpr std::size_t kAskedAtOnce = 256;
-constexpr std::string_view kBusy = "busy";  // says nothing of who is there
-constexpr uid_t kOperator = 0;              // who named the nodes of the settings
+constexpr uid_t kOperator = 0;  // who named the nodes of the settings
 constexpr Millis kKeptFor{2'000};
 constexpr std::size_t kMostKept = 256;
 /// Of the other daemon's reply; the rest is about its connection.
@@ -67,9 +67,18 @@ HttpReply passed_back(const ReplyParser& parser, const std::string& node) {
   return reply;
 }
 
-std::string too_many_to(const std::string& node) {
-  return "too many requests of this user to " + node +
-         " are open on this node: end some (acc-ctl logs -f, attach), or try again later";
+std::string too_many_to(const std::string& node, RequestKind kind) {
+  const bool is_stream = kind == RequestKind::stream;
+  return std::string{"too many "} + (is_stream ? "streams" : "requests") + " of this user to " +
+         node + " are open on this node" +
+         (is_stream ? ": end some (acc-ctl logs -f, attach), or try again later"
+                    : ": try again in a moment");
+}
+
+RequestKind kind_there(const HttpRequest& request) {
+  constexpr std::size_t kPrefix = 4;  // v1, nodes, HOST, v1
+  const std::span path{request.segments};
+  return kind_of(request.method, path.subspan(std::min(kPrefix, path.size())));
 }
 
 HttpReply failure(const PeerError& error) {
@@ -161,6 +170,11 @@ void PeerProxy::close_kept() {
   }));
 }
 
+RequestShares::Share PeerProxy::take_own_share(const std::string& line, RequestKind kind) {
+  return kind == RequestKind::stream ? shares_.take(line + " streams", settings_.streams_of_user)
+                                     : shares_.take(line, settings_.requests_of_user);
+}
+
 awaitable<HttpReply> PeerProxy::pass_on(Principal who, HttpRequest request) {
   if (who.is_of_another_node())
     co_return refused(403, "a request of another node isn't passed on to a third one");
@@ -185,8 +199,9 @@ awaitable<HttpReply> PeerProxy::pass_on(Principal who, HttpRequest request) {
   const std::string line = *user + '@' + node_key(target->node, settings_.port);
   RequestShares::Share share;
   if (who.uid != kOperator) {
-    share = shares_.take(line, settings_.requests_of_user);
-    if (!share) co_return refused_as(429, "exhausted", too_many_to(target->node));
+    const auto kind = kind_there(request);
+    share = take_own_share(line, kind);
+    if (!share) co_return refused_as(429, kTooManyHere, too_many_to(target->node, kind));
   }
   auto stream = take_kept(line, *tls);
   bool is_sure = true;
@@ -227,7 +242,7 @@ awaitable<PeerProxy::Connection> PeerProxy::connect(PeerWay way, bool may_change
   const bool counts = way.uid == kOperator;
   auto made = co_await greeting_.introduce(std::move(way), settings_.connect);
   if (!made) {
-    if (counts && made.error().code != kBusy) check_.note(node, sighting_of(made.error()));
+    if (counts) check_.note(node, sighting_of(made.error()));
     co_return made.error();
   }
   check_.note(node, {Sighting::End::answered, made->from.identity});
@@ -253,7 +268,6 @@ awaitable<Sighting> PeerProxy::greet(std::string node, Instant due) {
   if (!address || !tls || left <= Millis{0}) co_return Sighting{};
   PeerWay way{node, with_port(*address), "root", kOperator, *tls};
   const auto made = co_await greeting_.introduce(std::move(way), left);
-  if (!made && made.error().code == kBusy) co_return Sighting{};
   if (!made) co_return sighting_of(made.error());
   if (made->stream) made->stream->close();
   co_return Sighting{Sighting::End::answered, made->from.identity};
@@ -351,7 +365,7 @@ awaitable<void> PeerProxy::ask_one(std::string user, std::shared_ptr<Listing> li
   PeerWay way{answer.node, with_port(*address), user, kOperator, *tls};
   auto stream = co_await greeting_.dial(std::move(way), settings_.list);
   if (!stream) {
-    if (stream.error().code != kBusy) listing->sightings[number] = sighting_of(stream.error());
+    listing->sightings[number] = sighting_of(stream.error());
     co_return fail(stream.error().code, stream.error().what);
   }
   auto& answerer = listing->answerers[number];

@@ -30,7 +30,10 @@ struct ProxySettings {
   /// Until a reply begins: less than our own limit for a request, so that the reason is told.
   Millis reply{25'000};
   Millis list{2'000};  ///< for each node of the list
-  std::size_t requests_of_user = kMostOfUserAtSource;  ///< at a time, to each node; not root's
+  /// Of each user at a time, to each node; not root's. More than the other daemon takes of those
+  /// that are brief, as they wait here for a node that gives no answer.
+  std::size_t requests_of_user = 4 * kBriefLimits.of_user_at_source;
+  std::size_t streams_of_user = kStreamLimits.of_user_at_source;
 };
 
 /// Passes requests on to the daemons of other nodes, byte by byte: a caller that doesn't read stops
@@ -68,6 +71,8 @@ class PeerProxy final : public OtherNodes {
   boost::asio::awaitable<Sighting> greet(std::string node, Instant due);
   boost::asio::awaitable<bool> leads_here(std::string node, Instant due);
   void compare(Listing& listing);
+  /// @param line  the user and the node
+  [[nodiscard]] RequestShares::Share take_own_share(const std::string& line, RequestKind kind);
   /// A connection that was kept; null: there is none. A new secret has another context.
   [[nodiscard]] std::unique_ptr<PeerStream> take_kept(const std::string& line, const Tls& tls);
   void keep(const std::string& line, const Tls& tls, std::unique_ptr<PeerStream> stream);

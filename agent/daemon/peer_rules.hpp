@@ -20,6 +20,11 @@ inline constexpr std::string_view kIdentityTarget = "/v1/identity";
 inline constexpr std::string_view kIdentityHeader = "X-Acc-Identity";
 inline constexpr std::string_view kNodeNameHeader = "X-Acc-Node";
 
+/// The codes of a request that isn't carried out as there are too many: of the node that was asked,
+/// which is there, and of the one that would have asked it.
+inline constexpr std::string_view kNodeFull = "node_full";
+inline constexpr std::string_view kTooManyHere = "exhausted";
+
 struct NodeAddress {
   std::string host;
   std::uint16_t port = 0;  ///< 0: not named

@@ -27,13 +27,23 @@ std::size_t RequestShares::open(const std::string& name) const {
   return found == counts_->end() ? 0 : found->second;
 }
 
-RequestShares::Share take_share(RequestShares& shares, uid_t source, const std::string& user) {
+RequestKind kind_of(std::string_view method, std::span<const std::string> path) {
+  const bool is_events = path.size() == 1 && path[0] == "events";
+  const bool is_log = path.size() == 3 && path[0] == "jobs" && path[2] == "logs";
+  return method == "GET" && (is_events || is_log) ? RequestKind::stream : RequestKind::brief;
+}
+
+RequestShares::Share take_share(RequestShares& shares, uid_t source, const std::string& user,
+                                RequestKind kind) {
+  const bool is_stream = kind == RequestKind::stream;
+  const auto& limits = is_stream ? kStreamLimits : kBriefLimits;
   // No user's name has a slash.
-  const auto from = "from/" + std::to_string(source);
-  return shares.take({{"all/", kMostOfUsers},
-                      {from, kMostOfSource},
-                      {user, kMostOfUser},
-                      {from + '/' + user, kMostOfUserAtSource}});
+  const std::string of = is_stream ? "streams/" : "brief/";
+  const auto from = of + "from/" + std::to_string(source);
+  return shares.take({{of, limits.all},
+                      {from, limits.of_source},
+                      {of + user, limits.of_user},
+                      {from + '/' + user, limits.of_user_at_source}});
 }
 
 }  // namespace acc::agent::daemon

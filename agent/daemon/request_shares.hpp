@@ -3,9 +3,12 @@
 #include <sys/types.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace acc::agent::daemon {
@@ -33,17 +36,31 @@ class RequestShares {
 /// two streams of each of its hosts, perhaps a thousand behind one address.
 inline constexpr std::size_t kPeerConnections = 4096;
 inline constexpr std::size_t kPeerConnectionsOfSource = 2304;
-/// Requests that users other than root have open: in all, and from one address. The connections
-/// beyond are left to root, and to who is just saying for which user it asks.
-inline constexpr std::size_t kMostOfUsers = kPeerConnections - 512;
-inline constexpr std::size_t kMostOfSource = kPeerConnectionsOfSource - 512;
-/// Of one user, a quarter; and from one address.
-inline constexpr std::size_t kMostOfUser = kPeerConnections / 4;
-inline constexpr std::size_t kMostOfUserAtSource = 512;
+/// What is left of them for root's requests, and for who is just saying for which user it asks.
+inline constexpr std::size_t kLeftToRoot = 512;
+
+/// A stream lasts as long as its reader wants; all others are over within a bounded time. They are
+/// counted apart: who follows a job must be able to stop it, and to ask for its state.
+enum class RequestKind : std::uint8_t { brief, stream };
+/// @param path  its segments behind /v1
+[[nodiscard]] RequestKind kind_of(std::string_view method, std::span<const std::string> path);
+
+/// Requests that users other than root have open.
+struct RequestLimits {
+  std::size_t all = 0;
+  std::size_t of_source = 0;
+  std::size_t of_user = 0;
+  std::size_t of_user_at_source = 0;
+};
+inline constexpr RequestLimits kStreamLimits{3072, 1536, 1536, 1024};
+inline constexpr RequestLimits kBriefLimits{512, 256, 256, 128};
+static_assert(kStreamLimits.all + kBriefLimits.all + kLeftToRoot <= kPeerConnections);
+static_assert(kStreamLimits.of_source + kBriefLimits.of_source + kLeftToRoot <=
+              kPeerConnectionsOfSource);
 
 /// A share of a node for the user that another daemon vouches for, not root.
 /// @param source  number of the other daemon's address
 [[nodiscard]] RequestShares::Share take_share(RequestShares& shares, uid_t source,
-                                              const std::string& user);
+                                              const std::string& user, RequestKind kind);
 
 }  // namespace acc::agent::daemon

@@ -52,7 +52,14 @@ int code_of_refusal(unsigned status, const std::string& body) {
 }
 
 bool is_away(unsigned status, const std::string& body) {
-  return is_unanswered(status, body) || status == kHttpUnavailable;
+  const bool is_crowded = status == kHttpTooManyRequests && !is_full(status, body);
+  return is_unanswered(status, body) || status == kHttpUnavailable || is_crowded;
+}
+
+bool is_there_but_full(unsigned status, const std::string& body) {
+  const auto code = text_of(parse_json(body), "code");
+  return (status == kHttpTooManyRequests && code == "node_full") ||
+         (status == kHttpUnavailable && code == "busy");
 }
 
 bool is_uncertain(unsigned status, const std::string& body) {

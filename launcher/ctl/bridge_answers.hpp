@@ -16,8 +16,10 @@ namespace acc::ctl {
 [[nodiscard]] std::string refusal_text(unsigned status, const std::string& body);
 /// As acc-launch's exit codes, or kNoRoomExit; kAwayExit is one of them.
 [[nodiscard]] int code_of_refusal(unsigned status, const std::string& body);
-/// Its daemon gives no answer now, starts or shuts down.
+/// Its daemon gives no answer now, starts or shuts down, or has too many requests.
 [[nodiscard]] bool is_away(unsigned status, const std::string& body);
+/// It is its daemon that answers, and has no place for the request.
+[[nodiscard]] bool is_there_but_full(unsigned status, const std::string& body);
 /// The request may have been carried out all the same.
 [[nodiscard]] bool is_uncertain(unsigned status, const std::string& body);
 

@@ -244,8 +244,11 @@ void on_state(BridgeState& state, const BridgeAnswered& e, BridgeActions& out) {
   if (e.status == kHttpNotFound)
     return complain(state, "its job " + state.job + " was removed", ExitCode::agent_lost, out);
   if (!job) {
+    // Not asked again at once where that is what keeps others from asking.
+    const bool is_full = is_there_but_full(e.status, e.body);
+    if (is_full) heard(state, out);
     state.last_failure = refusal_text(e.status, e.body);
-    out.emplace_back(ArmBridgeTimer{BridgeTimer::state, kStateSoon});
+    out.emplace_back(ArmBridgeTimer{BridgeTimer::state, is_full ? 4 * kStateSoon : kStateSoon});
     return;
   }
   heard(state, out);

@@ -599,21 +599,25 @@ class Bursts(ClusterTest):
         self.assertNotIn("peer_refused", b.log)
 
     def test_one_users_streams_of_a_node_kept_others_and_root_from_it(self):
-        """560 streams of one user: 512 are served, the rest are refused with the cause."""
+        """1,072 streams of one user: 1,024 are served, the rest are refused with the cause; that user still asks for a state, and stops a job."""
         a, b = self.daemon("a"), self.daemon("b")
-        code = ("import collections,socket,sys\nheads=collections.Counter(); lines=[]\n"
+        job = self.submit(a, "exec sleep 600", "b", ALICE)
+        code = ("import collections,resource,socket,sys\nresource.setrlimit(resource.RLIMIT_NOFILE,(2000,2000)); heads=collections.Counter(); lines=[]\n"
                 "def ask():\n s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); lines.append(s)\n"
                 " s.sendall(b'GET /v1/nodes/b/v1/events?follow=1 HTTP/1.1\\r\\nHost: acc\\r\\n\\r\\n'); return s\n"
-                "for _ in range(14):\n"
-                " for s in [ask() for _ in range(40)]: text=s.recv(4000); heads[text[9:12]]+=1\n"
+                "for _ in range(67):\n"
+                " for s in [ask() for _ in range(16)]: text=s.recv(4000); heads[text[9:12]]+=1\n"
                 "print(dict(heads), text, flush=True); sys.stdin.read()")
         flood = subprocess.Popen(["/usr/bin/python3", "-c", code, a.path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, user=ALICE, group=ALICE, extra_groups=[], cwd="/")
         self.addCleanup(flood.communicate)
         said = flood.stdout.readline()
-        self.assertIn("{b'200': 512, b'429': 48}", said)
-        self.assertIn("too many requests of this user to b are open on this node", said)
-        alias = self.curl(a, f"http://acc/v1/nodes/{self.hosts.address('b')}/v1/node", user=ALICE)
-        self.assertEqual(alias.get("code"), "exhausted", alias)
+        self.assertIn("{b'200': 1024, b'429': 48}", said)
+        self.assertIn("too many streams of this user to b are open on this node", said)
+        alias = self.curl(a, f"http://acc/v1/nodes/{self.hosts.address('b')}/v1/events?follow=1", user=ALICE)
+        self.assertEqual(alias.get("code"), "node_full", alias)
+        self.assertEqual(self.curl(a, f"http://acc/v1/nodes/b/v1/jobs/{job}", user=ALICE).get("id"), job)
+        self.curl(a, "-X", "POST", f"http://acc/v1/nodes/b/v1/jobs/{job}/stop", user=ALICE)
+        until(lambda: self.curl(a, f"http://acc/v1/nodes/b/v1/jobs/{job}", user=ALICE)["state"] == "stopped", "the end of the job")
         for user in (BOB, 0):
             self.assertEqual(self.curl(a, "http://acc/v1/nodes/b/v1/node", user=user).get("name"), "b")
 

@@ -125,7 +125,8 @@ TEST_CASE("each error status has a code of its own, and the description lists it
   for (const auto& code : api["components"]["schemas"]["Error"]["properties"]["code"]["enum"])
     described.insert(code);
   // For doors with a token; and those that say more than their status.
-  Names used = {"unauthorized", "no_secret", "no_such_user", "version_differs"};
+  Names used = {"unauthorized", "no_secret", "no_such_user", "version_differs",
+                std::string{kNodeFull}};
   for (const auto code : peer_error_codes()) used.insert(std::string{code});
   const auto add = [&](std::string_view statuses) {
     for (const auto& status : words(statuses)) {

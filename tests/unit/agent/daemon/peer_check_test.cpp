@@ -136,21 +136,36 @@ TEST_CASE("of a list that names one daemon twice both rows are refused", "[agent
 TEST_CASE("one user's streams took all places of a node, root's too", "[agent][peers]") {
   RequestShares shares;
   std::vector<RequestShares::Share> held;
-  const auto fill = [&](uid_t source, const std::string& user) {
+  const auto fill = [&](uid_t source, const std::string& user, RequestKind kind) {
     std::size_t count = 0;
-    while (auto share = take_share(shares, source, user)) {
+    while (auto share = take_share(shares, source, user, kind)) {
       held.push_back(std::move(share));
       ++count;
     }
     return count;
   };
-  CHECK(fill(1, "ann") == kMostOfUserAtSource);
-  CHECK(fill(3, "ann") + fill(5, "ann") == kMostOfUser - kMostOfUserAtSource);
-  CHECK(fill(7, "ann") == 0);
-  CHECK(fill(1, "bob") == kMostOfUserAtSource);  // others have their own
-  CHECK(fill(1, "carol") + fill(1, "dave") == kMostOfSource - 2 * kMostOfUserAtSource);
-  CHECK(held.size() < kMostOfUsers);
+  const auto [all, of_source, of_user, at_source] = kStreamLimits;
+  CHECK(fill(1, "ann", RequestKind::stream) == at_source);
+  CHECK(fill(3, "ann", RequestKind::stream) == of_user - at_source);
+  CHECK(fill(7, "ann", RequestKind::stream) == 0);
+  CHECK(fill(1, "bob", RequestKind::stream) == of_source - at_source);  // others have their own
+  CHECK(held.size() < all);
+  // A stop, or a question for the state, of who has all its streams open.
+  CHECK(fill(1, "ann", RequestKind::brief) >= 64);
+  CHECK(fill(1, "bob", RequestKind::brief) >= 64);
   held.clear();
-  CHECK(shares.open("all/") == 0);
-  CHECK(fill(1, "ann") == kMostOfUserAtSource);
+  CHECK(shares.open("streams/") == 0);
+  CHECK(shares.open("brief/") == 0);
+  CHECK(fill(1, "ann", RequestKind::stream) == at_source);
+}
+
+TEST_CASE("what is followed is a stream, and what is steered isn't", "[agent][peers]") {
+  using Path = std::vector<std::string>;
+  CHECK(kind_of("GET", Path{"events"}) == RequestKind::stream);
+  CHECK(kind_of("GET", Path{"jobs", "x", "logs"}) == RequestKind::stream);
+  CHECK(kind_of("HEAD", Path{"jobs", "x", "logs"}) == RequestKind::brief);
+  CHECK(kind_of("GET", Path{"jobs", "x"}) == RequestKind::brief);
+  CHECK(kind_of("GET", Path{"jobs", "logs"}) == RequestKind::brief);
+  CHECK(kind_of("POST", Path{"jobs", "x", "stop"}) == RequestKind::brief);
+  CHECK(kind_of("GET", Path{}) == RequestKind::brief);
 }

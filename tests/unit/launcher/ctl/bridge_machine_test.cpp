@@ -212,6 +212,10 @@ SCENARIO("a node that can't run the job is told in one line, with its cure", "[c
           "no room: running here: x: stop one of them, wait for it (--wait), or leave this host "
           "out",
           75},
+      Row{429, R"({"error": "too many requests of 'ann' are open on b", "code": "node_full"})",
+          "too many requests of 'ann' are open on b", 69},
+      Row{429, R"({"error": "too many requests to b are open here", "code": "exhausted"})",
+          "too many requests to b are open here", 69},
       Row{400, R"({"error": "acc-launch: --foo is no flag", "code": "bad_request"})",
           "--foo is no flag", 2},
       Row{500, "<html>", "its acc-agent answers with status 500", 1});
@@ -220,6 +224,22 @@ SCENARIO("a node that can't run the job is told in one line, with its cure", "[c
   story.answered(BridgeAsk::check, row.status, row.body);
   CHECK(story.only<TellBridge>().text == row.text);
   CHECK(story.only<FinishBridge>().code == row.code);
+}
+
+TEST_CASE("healthy launches were given up where their streams left a node no room for a question",
+          "[ctl][bridge]") {
+  const auto full = GENERATE(std::pair{429U, R"({"error": "too many", "code": "node_full"})"},
+                             std::pair{503U, R"({"error": "too many", "code": "busy"})"});
+  Story story;
+  story.running().hears(BridgeTimerFired{BridgeTimer::silence});
+  story.answered(BridgeAsk::state, full.first, full.second);
+  CHECK(story.delay(BridgeTimer::contact));
+  CHECK(story.delay(BridgeTimer::silence));
+  CHECK(story.delay(BridgeTimer::state) == Millis{2'000});
+  // What this node alone says is no word of that one.
+  story.answered(BridgeAsk::state, 429, R"({"error": "too many", "code": "exhausted"})");
+  CHECK_FALSE(story.delay(BridgeTimer::contact));
+  CHECK(story.delay(BridgeTimer::state));
 }
 
 SCENARIO("a submission whose answer was lost is looked for, not made twice", "[ctl][bridge]") {
