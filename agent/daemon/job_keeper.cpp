@@ -78,13 +78,13 @@ awaitable<Result<void>> JobKeeper::start() {
   folder_ = std::move(*folder);
   std::function<StateFolder::Contents()> read = [this] { return folder_->read_jobs(); };
   auto contents = co_await on_pool(files_, std::move(read));
-  if (auto opened = co_await events_.open(*folder_); opened.has_error()) co_return opened;
-  report_damaged(contents.damaged);
   std::function<Result<void>()> claim = [this, &contents] {
     return claim_state_folder(*folder_, own_machine(), contents.jobs, settings_.job_files);
   };
   if (auto claimed = co_await on_pool(files_, std::move(claim)); claimed.has_error())
     co_return claimed;
+  if (auto opened = co_await events_.open(*folder_); opened.has_error()) co_return opened;
+  report_damaged(contents.damaged);
   drained_ = trim(folder_->read_note(kDrainedNote));
   processes_.emplace(*folder_, make_jobs_group(), files_);
   trials_.use_group(processes_->group());

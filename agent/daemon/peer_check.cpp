@@ -75,6 +75,11 @@ awaitable<bool> PeerCheck::has_other_own_name(std::string node, Instant due) {
   co_return false;
 }
 
+void PeerCheck::accept_listed(const std::string& node, const Answerer& from) {
+  if (seen_.suspects(node, from.identity, from.is_here, clock_now()).empty())
+    seen_.accept(node, from.identity);
+}
+
 std::string PeerCheck::complaint_in(const std::vector<std::string>& nodes,
                                     const std::vector<Answerer>& answerers, std::size_t number,
                                     Instant since) const {

@@ -55,6 +55,9 @@ class PeerCheck {
   [[nodiscard]] std::string complaint_in(const std::vector<std::string>& nodes,
                                          const std::vector<Answerer>& answerers, std::size_t number,
                                          Instant since) const;
+  /// A node of such a list without a complaint is known from then on, unless one that it may be
+  /// gave no answer.
+  void accept_listed(const std::string& node, const Answerer& from);
 
  private:
   boost::asio::awaitable<Sighting> ask(std::string node, PeerIdentity answered, Instant due);

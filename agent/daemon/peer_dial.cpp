@@ -76,14 +76,19 @@ PeerError handshake_error(const std::string& at, const PeerStream& stream,
   }
 }
 
+/// The peer closed without a word.
+bool is_silent(StreamFault fault) {
+  return fault == StreamFault::reset || fault == StreamFault::none;
+}
+
 /// Between two tries of a handshake.
 class Pauses {
  public:
   /// Nothing: it isn't tried again. A peer that says that it is busy is tried until the deadline;
   /// one that closes without a word may be so, too, or another program.
   std::optional<Millis> next(StreamFault fault) {
-    const bool is_silent = fault == StreamFault::reset || fault == StreamFault::none;
-    if (fault != StreamFault::busy && !(is_silent && ++silent_ < kMostSilent)) return std::nullopt;
+    if (fault != StreamFault::busy && !(is_silent(fault) && ++silent_ < kMostSilent))
+      return std::nullopt;
     longest_ = std::min(longest_ * 2, kLongestPause);
     // Those that were refused together shall not come back together.
     return Millis{1 + static_cast<int>(random_fraction() * static_cast<double>(longest_.count()))};
@@ -118,21 +123,22 @@ bool bind_reserved_port(int fd, bool is_v6) {
   return false;
 }
 
+/// @param port  a share of those that are reserved; null: from any port
 asio::awaitable<Opened> connect_once(asio::io_context& io, asio::ip::tcp::endpoint to, Instant due,
-                                     bool is_reserved) {
+                                     DialTurns::Turn port) {
   Opened opened;
   UniqueFd fd{::socket(to.protocol().family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
   if (!fd) {
     opened.failed = {errno, boost::system::system_category()};
     co_return std::move(opened);
   }
-  const bool is_bound = is_reserved && bind_reserved_port(fd.get(), to.address().is_v6());
-  if (is_reserved && !is_bound) {
+  if (port && !bind_reserved_port(fd.get(), to.address().is_v6())) {
     opened.failed = {EADDRNOTAVAIL, boost::system::system_category()};
     co_return std::move(opened);
   }
   auto stream =
       std::make_unique<PeerStream>(io.get_executor(), std::move(fd), to.address().is_v6());
+  stream->hold(std::move(port));
   const StreamDeadline deadline{io.get_executor(), *stream, due};
   opened.failed = co_await stream->connect(to);
   if (deadline.is_late()) opened.failed = {ETIMEDOUT, boost::system::system_category()};
@@ -143,16 +149,66 @@ asio::awaitable<Opened> connect_once(asio::io_context& io, asio::ip::tcp::endpoi
   co_return std::move(opened);
 }
 
-/// @param is_root  from a port of root's, if there is one
-asio::awaitable<Opened> connect_to(asio::io_context& io, asio::ip::tcp::endpoint to, Instant due,
-                                   bool is_root) {
-  if (is_root) {
-    auto opened = co_await connect_once(io, to, due, true);
-    // The port's last connection to that node may have ended just now.
-    const auto why = opened.failed.value();
-    if (why != EADDRNOTAVAIL && why != EADDRINUSE) co_return std::move(opened);
+/// One address of a node.
+struct Place {
+  asio::ip::tcp::endpoint to;
+  std::string at;     ///< for messages
+  Instant connected;  ///< until then, or another address is tried
+  Instant due;        ///< for shaking hands
+  Millis limit;       ///< of the whole, for messages
+};
+
+struct Dialled {
+  std::unique_ptr<PeerStream> stream;
+  error_code failed;                 ///< no connection came about
+  std::optional<PeerError> refused;  ///< one did, and shaking hands failed
+  bool may_be_crowded = false;       ///< so that another port may help
+};
+
+asio::awaitable<Dialled> dial_place(asio::io_context& io, Place place,
+                                    std::shared_ptr<const rendezvous::TlsContext> tls,
+                                    DialTurns::Turn port) {
+  Pauses pauses;
+  Dialled dialled;
+  for (;;) {
+    auto opened = co_await connect_once(io, place.to, place.connected, port);
+    dialled.failed = opened.failed;
+    if (!opened.stream) co_return std::move(dialled);
+    auto& stream = opened.stream;
+    const StreamDeadline deadline{io.get_executor(), *stream, place.due};
+    if (const Io done = co_await stream->shake_hands(tls); done == Io::done) {
+      dialled.stream = std::move(stream);
+      co_return std::move(dialled);
+    }
+    const auto pause = pauses.next(stream->tls().fault());
+    if (deadline.is_late() || !pause || clock_now() + *pause >= place.due) {
+      dialled.may_be_crowded = deadline.is_late() || stream->tls().fault() == StreamFault::busy ||
+                               is_silent(stream->tls().fault());
+      dialled.refused =
+          handshake_error(place.at, *stream, tls->secret(), deadline.is_late(), place.limit);
+      co_return std::move(dialled);
+    }
+    asio::steady_timer timer{io, *pause};
+    co_await timer.async_wait(asio::as_tuple(asio::use_awaitable));
   }
-  co_return co_await connect_once(io, to, due, false);
+}
+
+/// Root's connections: half of the time from any port, and then, where the door there may be
+/// crowded by another user of this host, from one that is root's alone.
+asio::awaitable<Dialled> dial_place_as_root(asio::io_context& io, DialTurns& turns, Place place,
+                                            std::shared_ptr<const rendezvous::TlsContext> tls) {
+  Place first = place;
+  const auto now = clock_now();
+  first.due = now + (place.due - now) / 2;
+  auto dialled = co_await dial_place(io, first, tls, nullptr);
+  if (!dialled.refused || !dialled.may_be_crowded) co_return std::move(dialled);
+  auto port = turns.take_reserved_port();
+  if (!port) co_return std::move(dialled);
+  place.connected = place.due;
+  auto again = co_await dial_place(io, place, tls, std::move(port));
+  // A network may drop what comes from such a port: the first try tells more.
+  if (!again.stream && !again.refused) co_return std::move(dialled);
+  co_return std::move(again);
 }
 
 }  // namespace
@@ -174,6 +230,15 @@ asio::awaitable<DialTurns::Turn> DialTurns::wait(std::string address, Instant du
   co_return Turn{this, [this, watch, address](void*) {
                    if (watch.is_alive()) end(address);
                  }};
+}
+
+DialTurns::Turn DialTurns::take_reserved_port() {
+  constexpr int kMost = 16;  // of those that NFS and other programs of root's need, too
+  if (reserved_ports_ >= kMost) return nullptr;
+  ++reserved_ports_;
+  return Turn{this, [this, watch = alive_.watch()](void*) {
+                if (watch.is_alive()) --reserved_ports_;
+              }};
 }
 
 void DialTurns::end(const std::string& address) {
@@ -220,23 +285,15 @@ asio::awaitable<PeerDialled> dial_peer(asio::io_context& io, HostLookups& lookup
     at = numeric == to.host ? name : name + " (" + numeric + ")";
     // Each address gets a share of the remaining time, so that a silent one doesn't use all of it.
     const Instant share = clock_now() + (due - clock_now()) / static_cast<int>(left--);
-    Pauses pauses;
-    for (;;) {
-      auto opened = co_await connect_to(io, endpoint, share, is_root);
-      if (!opened.stream) {
-        failed = opened.failed;
-        break;
-      }
-      auto& stream = opened.stream;
-      const StreamDeadline deadline{io.get_executor(), *stream, due};
-      const Io io_result = co_await stream->shake_hands(tls);
-      if (io_result == Io::done) co_return std::move(stream);
-      const auto pause = deadline.is_late() ? std::nullopt : pauses.next(stream->tls().fault());
-      if (!pause || clock_now() + *pause >= due)
-        co_return handshake_error(at, *stream, tls->secret(), deadline.is_late(), limit);
-      asio::steady_timer timer{io, *pause};
-      co_await timer.async_wait(asio::as_tuple(asio::use_awaitable));
-    }
+    const Place place{endpoint, at, share, due, limit};
+    Dialled dialled;
+    if (is_root)
+      dialled = co_await dial_place_as_root(io, turns, place, tls);
+    else
+      dialled = co_await dial_place(io, place, tls, nullptr);
+    if (dialled.stream) co_return std::move(dialled.stream);
+    if (dialled.refused) co_return std::move(*dialled.refused);
+    failed = dialled.failed;
   }
   co_return connect_error(at, failed, limit);
 }

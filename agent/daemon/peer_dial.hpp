@@ -39,6 +39,8 @@ class DialTurns {
   /// Held while a connection is made. Empty: `due` passed before it was this one's turn.
   using Turn = std::shared_ptr<void>;
   boost::asio::awaitable<Turn> wait(std::string address, Instant due);
+  /// Held while a connection from a port below 1024 lasts. Empty: there are enough of them.
+  Turn take_reserved_port();
 
  private:
   struct Queue {
@@ -50,14 +52,15 @@ class DialTurns {
 
   boost::asio::io_context& io_;
   std::map<std::string, Queue> queues_;
+  int reserved_ports_ = 0;
   Alive alive_;
 };
 
 /// A connection to the daemon at `to` (with a port), over which both have proved that they hold the
 /// secret; all its addresses are tried one after the other. One that has too many connections at
 /// once is tried again.
-/// @param uid  as of HostLookups::find; root's has a source port below 1024 where one is free, and
-/// doesn't wait behind other users'
+/// @param uid  as of HostLookups::find; root's doesn't wait behind other users', and is tried from
+/// a port below 1024, too, where the door there may be crowded
 /// @param due  for looking up the name, connecting and shaking hands together
 [[nodiscard]] boost::asio::awaitable<PeerDialled> dial_peer(
     boost::asio::io_context& io, HostLookups& lookups, DialTurns& turns, uid_t uid, NodeAddress to,

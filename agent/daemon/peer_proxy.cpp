@@ -340,7 +340,10 @@ void PeerProxy::compare(Listing& listing) {
     auto& answer = listing.answers[i];
     if (answer.facts.empty()) continue;
     answer.error = check_.complaint_in(nodes, listing.answerers, i, listing.since);
-    if (answer.error.empty()) continue;
+    if (answer.error.empty()) {
+      check_.accept_listed(nodes[i], listing.answerers[i]);
+      continue;
+    }
     answer.code = "wrong_node";
     answer.facts.clear();
   }

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 namespace acc::agent::daemon {
 
@@ -23,6 +24,8 @@ class PeerStream final : public ByteStream {
   ~PeerStream() override;
 
   boost::asio::awaitable<boost::system::error_code> connect(boost::asio::ip::tcp::endpoint to);
+  /// What this connection takes a share of lasts as long as it.
+  void hold(std::shared_ptr<void> share) { share_ = std::move(share); }
   /// False: cancelled, or closed.
   boost::asio::awaitable<bool> readable();
   /// Before any read or write: Io::done, or why not (tls()).
@@ -57,6 +60,7 @@ class PeerStream final : public ByteStream {
   std::string held_;         ///< read by a watch
   std::uint64_t watch_ = 0;  ///< number of the current one; an older one does nothing
   std::size_t since_turn_ = 0;
+  std::shared_ptr<void> share_;
   Alive alive_;
 };
 

@@ -63,9 +63,8 @@ MachineIdentity own_machine() {
 }
 
 bool are_different(const MachineIdentity& a, const MachineIdentity& b) {
-  if (!a.id.empty() && !b.id.empty()) return a.id != b.id;
-  const bool is_one_boot = !a.boot.empty() && a.boot == b.boot;
-  return !is_one_boot && a.host != b.host;
+  if (!a.boot.empty() && a.boot == b.boot) return false;
+  return a.id.empty() || b.id.empty() ? a.host != b.host : a.id != b.id;
 }
 
 std::string encode_machine(const MachineIdentity& machine) {

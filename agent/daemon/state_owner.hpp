@@ -26,8 +26,8 @@ struct MachineIdentity {
 [[nodiscard]] std::string machine_id_in(std::string_view text);
 /// The machine of this process. An id that systemd made for this boot alone counts as none.
 [[nodiscard]] MachineIdentity own_machine();
-/// By the ids, where both have one: a host's name may change. Else by the boot, as of a container
-/// that is made anew under another name, and by the host names.
+/// Never in one boot of a kernel, as a container that is made anew, with another image and name.
+/// Else by the ids, where both have one, as a host's name may change; else by the host names.
 [[nodiscard]] bool are_different(const MachineIdentity& a, const MachineIdentity& b);
 
 [[nodiscard]] std::string encode_machine(const MachineIdentity& machine);

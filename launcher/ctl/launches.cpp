@@ -9,6 +9,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <map>
@@ -98,8 +100,9 @@ std::optional<JobRow> find_part(const agent::LaunchRecord& record, std::size_t i
                                 const std::vector<JobRow>& jobs) {
   const auto& id = record.parts[index].job;
   const auto found = std::ranges::find_if(jobs, [&](const JobRow& job) {
-    return id.empty() ? has_name_of_part(record, index, job)
-                      : job.id == id && job.user == record.user;
+    if (id.empty()) return has_name_of_part(record, index, job);
+    // Another node may have another name for a user, or none; only root sees the jobs of others.
+    return job.id == id && (::geteuid() != 0 || job.user == record.user);
   });
   return found != jobs.end() ? std::optional{*found} : std::nullopt;
 }
@@ -174,42 +177,6 @@ std::vector<std::string> unknown_nodes(const LaunchState& launch) {
   for (const auto& one : launch.parts)
     if (!one.job && !one.why.empty()) nodes.push_back(one.part.host);
   return nodes;
-}
-
-bool is_listed(std::string_view node, const std::vector<std::string>& listed) {
-  const auto host_of = [](std::string_view name) {
-    const bool is_bracketed = name.starts_with('[');
-    return name.substr(0, is_bracketed ? name.find(']') : name.find(':'));
-  };
-  const auto host = host_of(node);
-  return std::ranges::any_of(listed, [&](const std::string& one) {
-    const auto other = host_of(one);
-    const auto is_short_for = [](std::string_view a, std::string_view b) {
-      return b.size() > a.size() && b.starts_with(a) && b[a.size()] == '.';
-    };
-    return host == other || is_short_for(host, other) || is_short_for(other, host);
-  });
-}
-
-std::vector<std::string> removed_nodes(const LaunchState& launch,
-                                       const std::vector<std::string>& listed) {
-  std::vector<std::string> nodes;
-  if (listed.size() < 2) return nodes;  // of a daemon without --nodes that is itself alone
-  for (const auto& one : launch.parts) {
-    const bool is_unknown = !one.job && !one.why.empty();
-    if (is_unknown && !one.part.node.empty() && !is_listed(one.part.node, listed))
-      nodes.push_back(one.part.host);
-  }
-  return nodes;
-}
-
-std::vector<std::string> listed_nodes(const std::string& socket) {
-  const auto answer = ask_service(socket, {.target = "/v1/nodes"});
-  if (!answer || answer->status != kHttpOk) return {};
-  std::vector<std::string> names;
-  for (const auto& one : list_of(parse_json(answer->body), "nodes"))
-    names.push_back(text_of(one, "node"));
-  return names;
 }
 
 bool is_away(const LaunchState& launch, const LaunchPartState& one) {

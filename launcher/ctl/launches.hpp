@@ -55,13 +55,6 @@ struct RankPlace {
 [[nodiscard]] std::optional<RankPlace> place_of(const LaunchState& launch, std::uint32_t rank);
 /// The nodes that can't be asked what they have of it.
 [[nodiscard]] std::vector<std::string> unknown_nodes(const LaunchState& launch);
-/// Whether a node is one of those that a daemon lists, by whatever port, and by its short name or
-/// its long one.
-[[nodiscard]] bool is_listed(std::string_view node, const std::vector<std::string>& listed);
-/// Of the nodes that can't be asked those that are no longer nodes of the cluster.
-/// @param listed  as its daemon names them: listed_nodes()
-[[nodiscard]] std::vector<std::string> removed_nodes(const LaunchState& launch,
-                                                     const std::vector<std::string>& listed);
 /// Whether this part's job is known by the record alone: its node can't be asked now.
 [[nodiscard]] bool is_away(const LaunchState& launch, const LaunchPartState& one);
 /// One row for all parts. The state is "unknown" where no node that can be asked knows of it, or
@@ -83,9 +76,6 @@ inline constexpr Millis kListedNodePatience{1'000};
 /// @param patience  for each other node; nothing: as long as our daemon waits
 [[nodiscard]] std::vector<LaunchState> ask_launches(const std::vector<agent::LaunchRecord>& records,
                                                     std::optional<Millis> patience = {});
-/// The nodes of the cluster (GET /v1/nodes); a daemon without --nodes lists itself alone. Empty: it
-/// gives no answer.
-[[nodiscard]] std::vector<std::string> listed_nodes(const std::string& socket);
 /// What each part's daemon says of it, with its ranks: GET /v1/jobs/ID; null: no answer.
 [[nodiscard]] std::vector<nlohmann::json> ask_parts(const LaunchState& launch);
 

@@ -108,25 +108,19 @@ int remove(const Invocation& call, const LaunchState& launch) {
     if (one.job && !is_over(one.job->state))
       return fail(CtlExit::refused, id + " hasn't ended: stop it first");
   }
-  auto silent = unknown_nodes(launch);
-  std::vector<std::string> removed;
-  if (!silent.empty()) removed = removed_nodes(launch, listed_nodes(launch.record.socket));
-  std::erase_if(silent, [&](const auto& node) { return std::ranges::count(removed, node) > 0; });
+  const auto silent = unknown_nodes(launch);
   // All or nothing: what is left of it would appear in no list.
   if (!silent.empty() && !call.command.has("--force"))
-    return fail(CtlExit::no_service,
-                "nothing of " + id + " was removed: " + join(silent, ", ") +
-                    (silent.size() == 1 ? " doesn't" : " don't") +
-                    " answer: try again when the service there does, or with --force, which "
-                    "removes what is elsewhere");
+    return fail(CtlExit::no_service, "nothing of " + id + " was removed: " + join(silent, ", ") +
+                                         (silent.size() == 1 ? " doesn't" : " don't") +
+                                         " answer: try again when the service there does, or, if "
+                                         "that node is gone for good, with "
+                                         "--force, which removes what is elsewhere");
   int worst = code(CtlExit::done);
   for (const auto& one : launch.parts) {
     if (one.job) worst = std::max(worst, remove(*one.job));
   }
   if (worst != code(CtlExit::done)) return worst;
-  for (const auto& node : removed)
-    tell(node + " is no longer one of the cluster's nodes: what it may have of " + id +
-         " stays there");
   for (const auto& node : silent)
     tell(node + " doesn't answer: what it may have of " + id + " stays there");
   agent::remove_record(id);

@@ -96,6 +96,22 @@ TEST_CASE("a node that is down doesn't keep orders from others", "[agent][peers]
   CHECK(is_right(of.judge("b", kA)));
 }
 
+TEST_CASE("one of two hosts with one name was powered off, and the other one took no orders",
+          "[agent][peers]") {
+  Checked of{{"10.0.0.1", "10.0.0.2"}};
+  const PeerIdentity one{"id-1", "image"};
+  const PeerIdentity two{"id-2", "image"};
+  // A list: both answer.
+  of.check.note("10.0.0.1", {End::answered, one});
+  of.check.note("10.0.0.2", {End::answered, two});
+  of.check.accept_listed("10.0.0.1", {one, false});
+  of.check.accept_listed("10.0.0.2", {two, false});
+  of.fake.answers["10.0.0.1"] = {End::silent, {}};
+  of.check.note("10.0.0.1", {End::silent, {}});
+  CHECK(is_right(of.judge("10.0.0.2", two)));
+  CHECK_THAT(of.judge("10.0.0.2", one).doubt, Contains("which may be the node 10.0.0.1"));
+}
+
 TEST_CASE("a node named by its address was drained in another one's place after a restart",
           "[agent][peers]") {
   Checked of{{"10.0.0.1", "10.0.0.2"}};

@@ -38,7 +38,8 @@ TEST_CASE("a container that is made anew keeps its jobs", "[daemon]") {
   CHECK_FALSE(are_different({"", "4fb22c09a6f1", "boot-1"}, {"", "77ad01c2be60", "boot-1"}));
   CHECK(are_different({"", "4fb22c09a6f1", "boot-1"}, {"", "77ad01c2be60", "boot-2"}));
   CHECK_FALSE(are_different({"", "a", "boot-1"}, {"", "a", "boot-2"}));
-  CHECK(are_different({kIdOfA, "a", "boot-1"}, {kIdOfB, "b", "boot-1"}));
+  CHECK_FALSE(are_different({kIdOfA, "a", "boot-1"}, {kIdOfB, "b", "boot-1"}));
+  CHECK(are_different({kIdOfA, "a", "boot-1"}, {kIdOfB, "b", "boot-2"}));
 }
 
 TEST_CASE("an /etc/machine-id without an id counts as none", "[daemon]") {

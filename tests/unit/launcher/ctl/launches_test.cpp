@@ -205,21 +205,6 @@ TEST_CASE("on other nodes with the same home the first node's part was gone", "[
   CHECK(seen({{{}, {}}, {"b"}}).part.node == "a");
 }
 
-TEST_CASE("a job could not be forgotten after a node of it was removed from the cluster",
-          "[ctl][launches]") {
-  auto state = launch({launch_job("hosts-x.0", "succeeded", 0), std::nullopt}, "no route");
-  CHECK(removed_nodes(state, {"a", "c"}) == std::vector<std::string>{"b"});
-  CHECK(removed_nodes(state, {"a", "b"}).empty());
-  CHECK(removed_nodes(state, {"a:29700", "b.site:29701"}).empty());
-  CHECK(removed_nodes(state, {"a"}).empty());  // its daemon names no others
-  CHECK(removed_nodes(state, {}).empty());     // it doesn't answer
-  state.parts[1].why.clear();                  // the node answers, and has no such job
-  CHECK(removed_nodes(state, {"a", "c"}).empty());
-  CHECK(is_listed("[fd00::1]:29700", {"[fd00::1]"}));
-  CHECK_FALSE(is_listed("[fd00::1]", {"[fd00::2]"}));
-  CHECK_FALSE(is_listed("b1", {"b"}));
-}
-
 TEST_CASE("a launch is meant by its id, or a beginning that no other has", "[ctl][launches]") {
   std::vector<agent::LaunchRecord> records(2);
   records[0].id = "hosts-ab";
