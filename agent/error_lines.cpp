@@ -8,6 +8,7 @@
 #include <cctype>
 #include <iterator>
 #include <optional>
+#include <span>
 
 namespace acc::agent {
 
@@ -69,6 +70,18 @@ std::optional<std::string_view> name_of_exception(std::string_view line) {
   return name;
 }
 
+// "ValidationError: 0.03, best 0.02", "L2Error: nan": of a training. A key may be a number.
+bool is_figure(std::string_view name, std::string_view behind) {
+  if (name == "KeyError") return false;
+  auto value = trim(behind);
+  if (value.starts_with('-') || value.starts_with('+')) value.remove_prefix(1);
+  if (value.starts_with('.')) value.remove_prefix(1);
+  if (!value.empty() && std::isdigit(static_cast<unsigned char>(value[0])) != 0) return true;
+  const auto end = std::ranges::find_if_not(value, is_of_name);
+  const auto word = value.substr(0, static_cast<std::size_t>(end - value.begin()));
+  return word == "nan" || word == "inf";
+}
+
 bool is_exception(std::string_view line) {
   constexpr std::array<std::string_view, 6> kEnds{"Error",      "Exception",      "Interrupt",
                                                   "SystemExit", "ExceptionGroup", "StopIteration"};
@@ -76,8 +89,7 @@ bool is_exception(std::string_view line) {
   const auto name = name_of_exception(line);
   if (!name || std::ranges::none_of(kEnds, [&](auto end) { return name->ends_with(end); }))
     return false;
-  return line.size() == name->size() ||  // "ValidationError: 0.03" is a figure of a training's
-         line.find_first_not_of("0123456789.eE+-% ", name->size() + 1) != std::string_view::npos;
+  return line.size() == name->size() || !is_figure(*name, line.substr(name->size() + 1));
 }
 
 // What std::terminate, assert, glibc and other runtimes write before they abort.
@@ -157,6 +169,16 @@ std::vector<std::size_t> frame_of(const std::vector<std::string_view>& lines, st
   return frame;
 }
 
+// What may be written behind an exception that ends a Python program: by exit handlers and by the
+// interpreter itself. Anything else may be the work of one that caught it.
+bool is_of_exit(std::string_view line) {
+  constexpr std::array<std::string_view, 6> kBegins{
+      "wandb: ", "COMET ", "[W", "[E", "Exception ignored in", "Error in sys.excepthook"};
+  return trim(line).empty() || is_indented(line) ||
+         line.find("Warning: ") != std::string_view::npos ||
+         std::ranges::any_of(kBegins, [&](auto begin) { return line.starts_with(begin); });
+}
+
 std::string shown(std::string_view line) {
   auto lines = last_lines(line, 1, kWidth);
   return lines.empty() ? std::string{} : std::move(lines.front());
@@ -168,6 +190,18 @@ std::string last_error_line(std::string_view text) {
   const auto lines = lines_of(text);
   const auto errors = errors_in(lines);
   return errors.empty() ? std::string{} : std::string{lines[errors.back()]};
+}
+
+std::string uncaught_error_line(std::string_view text) {
+  constexpr std::size_t kNear = 40;
+  auto lines = lines_of(text);
+  if (lines.size() > kNear) lines.erase(lines.begin(), lines.end() - kNear);
+  const auto errors = errors_in(lines);
+  if (errors.empty()) return {};
+  const std::span behind{lines.begin() + static_cast<std::ptrdiff_t>(errors.back()) + 1,
+                         lines.end()};
+  return std::ranges::all_of(behind, is_of_exit) ? std::string{lines[errors.back()]}
+                                                 : std::string{};
 }
 
 std::string abort_words(std::string_view text) {

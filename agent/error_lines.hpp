@@ -14,6 +14,10 @@ namespace acc::agent {
 /// "RuntimeError: boom", "  what():  boom".
 [[nodiscard]] std::string last_error_line(std::string_view text);
 
+/// The same, but empty unless it stands near the end and nothing follows but what exit handlers and
+/// the interpreter write: else a program may have caught the error, and gone on.
+[[nodiscard]] std::string uncaught_error_line(std::string_view text);
+
 /// Of a process that was killed by SIGABRT: "c10::Error: unexpected pos 1024 vs 944", "free():
 /// invalid pointer", at most some 200 bytes, safe for a terminal; empty: it said nothing.
 [[nodiscard]] std::string abort_words(std::string_view text);

@@ -23,8 +23,9 @@ std::string JobCourse::words_for(const StartFailure& failure) const {
   return parts_.recorder.words_for(failure, parts_.starter.program());
 }
 
-std::string JobCourse::hint_for(const FailureReport& failure, bool is_here) const {
-  if (parts_.reader != failure.worker.local_rank) {
+std::string JobCourse::hint_for(const FailureReport& failure, const std::string& host) const {
+  const bool is_here = host.empty();
+  if (is_here && parts_.reader != failure.worker.local_rank) {
     if (auto hint = UserMessages::input_hint(failure); !hint.empty()) return hint;
   }
   const auto kills = is_here ? parts_.recorder.oom_kills() : 0;
@@ -32,7 +33,7 @@ std::string JobCourse::hint_for(const FailureReport& failure, bool is_here) cons
     if (auto hint = UserMessages::memory_hint(failure, kills); !hint.empty()) return hint;
   }
   auto hint =
-      UserMessages::start_hint(failure, parts_.starter.program(), parts_.starter.is_plain());
+      UserMessages::start_hint(failure, parts_.starter.program(), parts_.starter.is_plain(), host);
   return hint.empty() ? UserMessages::memory_hint(failure, kills) : hint;
 }
 
@@ -41,7 +42,7 @@ std::string JobCourse::hint_for(const FailureReport& failure, bool is_here) cons
 void JobCourse::tell(const TellFailure& a) {
   auto described = parts_.recorder.describe(a.failure);
   described.no_restart = parts_.no_restart_reason(a.failure.local_rank);
-  described.hint = hint_for(described, true);
+  described.hint = hint_for(described, {});
   parts_.recorder.add(std::move(described));
   const auto& failure = parts_.recorder.latest();
   parts_.events.failed(failure);

@@ -87,8 +87,8 @@ class JobCourse {
   /// To the user: why the workers could not be started.
   [[nodiscard]] std::string words_for(const StartFailure& failure) const;
   /// What to do about it; empty: not known.
-  /// @param is_here  else of another node's worker: of its processes nothing is known but its words
-  [[nodiscard]] std::string hint_for(const FailureReport& failure, bool is_here) const;
+  /// @param host  of another node's worker, of whose processes nothing is known; empty: it is here
+  [[nodiscard]] std::string hint_for(const FailureReport& failure, const std::string& host) const;
   /// As the worker said why a restart won't help; empty: it didn't.
   [[nodiscard]] std::string no_restart_reason(LocalRank worker) const {
     return parts_.no_restart_reason(worker);

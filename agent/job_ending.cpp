@@ -129,7 +129,7 @@ JobReport JobEnding::make_report(const CoordinatedJob* job) const {
   auto report = parts_.recorder.report(facts);
   if (report.elsewhere && !report.elsewhere->is_node) {
     auto& failure = report.elsewhere->failure;
-    failure.hint = parts_.course.hint_for(failure, false);
+    failure.hint = parts_.course.hint_for(failure, report.elsewhere->host);
   }
   return report;
 }

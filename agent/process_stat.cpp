@@ -4,6 +4,7 @@
 #include "common/text.hpp"
 
 #include <algorithm>
+#include <charconv>
 
 namespace acc::agent {
 
@@ -33,13 +34,24 @@ ProcessStat parse_process_stat(std::string_view text) {
   return found;
 }
 
-pid_t tracer_of(pid_t pid) {
-  constexpr std::string_view kKey = "\nTracerPid:";
+// Of /proc/PID/status; empty: it can't be read.
+static std::string status_value(pid_t pid, std::string_view key) {
   const auto status = read_small_file("/proc/" + std::to_string(pid) + "/status");
-  const auto at = status.find(kKey);
-  if (at == std::string::npos) return 0;
-  const auto rest = std::string_view{status}.substr(at + kKey.size());
-  return parse_number<pid_t>(trim(rest.substr(0, rest.find('\n')))).value_or(0);
+  const auto at = status.find("\n" + std::string{key} + ":");
+  if (at == std::string::npos) return {};
+  const auto rest = std::string_view{status}.substr(at + key.size() + 2);
+  return std::string{trim(rest.substr(0, rest.find('\n')))};
+}
+
+pid_t tracer_of(pid_t pid) {
+  return parse_number<pid_t>(status_value(pid, "TracerPid")).value_or(0);
+}
+
+bool ignores_signal(pid_t pid, int signo) {
+  const auto text = status_value(pid, "SigIgn");
+  std::uint64_t ignored = 0;
+  std::from_chars(text.data(), text.data() + text.size(), ignored, 16);
+  return signo > 0 && signo <= 64 && (ignored >> static_cast<unsigned>(signo - 1) & 1U) != 0;
 }
 
 std::vector<pid_t> children_of_main_thread(pid_t pid) {

@@ -24,6 +24,8 @@ struct ProcessStat {
 [[nodiscard]] ProcessStat parse_process_stat(std::string_view text);
 /// The process that traces it, a debugger; 0: none does, or it can't be known.
 [[nodiscard]] pid_t tracer_of(pid_t pid);
+/// Whether the process ignores it, as it inherited or asked for; false where that can't be known.
+[[nodiscard]] bool ignores_signal(pid_t pid, int signo);
 /// The processes that its main thread started, where other threads don't count: one small file.
 [[nodiscard]] std::vector<pid_t> children_of_main_thread(pid_t pid);
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <utility>
@@ -19,12 +20,22 @@ namespace {
 
 bool asks_whole_group(int signo) { return signo == SIGINT || signo == SIGQUIT; }
 
-// Nothing: it has ended, or left the group of its worker.
-UniqueFd open_program(pid_t program, pid_t worker) {
+struct Program {
+  bool lives = false;  ///< and is still in the group of its worker
+  UniqueFd pidfd;      ///< none: there is no descriptor to spare
+};
+
+// Without descriptors /proc can't be read either: then it lives as long as its group has its
+// number.
+Program look_at(pid_t program, pid_t worker) {
   UniqueFd pidfd{static_cast<int>(::syscall(SYS_pidfd_open, program, 0U))};
+  if (!pidfd && errno == ESRCH) return {};
   // In this order: the number may be another process's meanwhile, but then of this group, too.
-  if (!pidfd || ::getpgid(program) != worker || is_ready(pidfd.get(), POLLIN)) pidfd.reset();
-  return pidfd;
+  if (::getpgid(program) != worker) return {};
+  const bool has_ended =
+      pidfd ? is_ready(pidfd.get(), POLLIN) : read_process_stat(program).state == 'Z';
+  if (has_ended) return {};
+  return {true, std::move(pidfd)};
 }
 
 }  // namespace
@@ -49,7 +60,9 @@ void RankPrograms::signal(pid_t worker, int signo, std::span<const pid_t> orphan
   if (is_noted) {
     auto& asked = asked_[worker];
     for (const pid_t pid : targets.programs) {
-      if (pid != worker && std::ranges::count(asked, pid) == 0) asked.push_back(pid);
+      if (pid == worker || std::ranges::count(asked, pid) != 0 || ignores_signal(pid, signo))
+        continue;
+      asked.push_back(pid);
     }
   }
   // The leader is not reaped yet, so the number of its group can't have been given to others.
@@ -78,20 +91,34 @@ bool RankPrograms::await_programs(pid_t worker, std::function<void()> then) {
 bool RankPrograms::await_one(pid_t worker) {
   auto& programs = asked_[worker];
   for (; !programs.empty(); programs.pop_back()) {
-    UniqueFd program = open_program(programs.back(), worker);
-    if (!program) continue;
-    auto& awaited = awaited_[worker];
-    awaited.pidfd = std::make_unique<Descriptor>(io_, program.release());
-    awaited.pidfd->async_wait(Descriptor::wait_read,
-                              [this, worker](boost::system::error_code error) {
-                                if (error || await_one(worker)) return;
-                                const auto ended = awaited_.extract(worker);
-                                if (!ended.empty()) ended.mapped().then();
-                              });
+    auto program = look_at(programs.back(), worker);
+    if (!program.lives) continue;
+    watch(worker, std::move(program.pidfd));
     return true;
   }
   asked_.erase(worker);
   return false;
+}
+
+// One that can't be watched is looked at again after a while.
+void RankPrograms::watch(pid_t worker, UniqueFd pidfd) {
+  constexpr std::chrono::milliseconds kLookAgain{200};
+  auto on_change = [this, worker](boost::system::error_code error) {
+    if (error || await_one(worker)) return;
+    const auto ended = awaited_.extract(worker);
+    if (!ended.empty()) ended.mapped().then();
+  };
+  auto& awaited = awaited_[worker];
+  awaited.pidfd = std::make_unique<Descriptor>(io_);
+  boost::system::error_code refused;
+  if (pidfd) awaited.pidfd->assign(pidfd.get(), refused);
+  if (pidfd && !refused) {
+    static_cast<void>(pidfd.release());
+    awaited.pidfd->async_wait(Descriptor::wait_read, std::move(on_change));
+    return;
+  }
+  awaited.look_again = std::make_unique<boost::asio::steady_timer>(io_, kLookAgain);
+  awaited.look_again->async_wait(std::move(on_change));
 }
 
 // A program that ends within that is nothing to tell.
@@ -125,7 +152,7 @@ std::vector<pid_t> RankPrograms::living(pid_t worker) const {
   const auto asked = asked_.find(worker);
   if (asked == asked_.end()) return living;
   for (const pid_t pid : asked->second) {
-    if (open_program(pid, worker)) living.push_back(pid);
+    if (look_at(pid, worker).lives) living.push_back(pid);
   }
   return living;
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "common/unique_fd.hpp"
+
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -27,7 +29,8 @@ class RankPrograms {
   /// To the worker and its programs; to the whole group where helpers aren't spared
   /// (spares_helpers), or can't be told from programs.
   /// @param orphans   processes of its group whose parents have exited
-  /// @param asks_end  the rank then lives until its programs have ended
+  /// @param asks_end  the rank then lives until its programs have ended, except those that ignore
+  ///                  the signal, as what a script started with "&" (SIGINT) or nohup (SIGHUP)
   void signal(pid_t worker, int signo, std::span<const pid_t> orphans, bool asks_end);
   /// The worker has ended and isn't reaped yet, so the number of its group stays its own.
   /// @return whether programs of it live that were asked to end: `then` is called when none does
@@ -46,10 +49,12 @@ class RankPrograms {
   using Descriptor = boost::asio::posix::stream_descriptor;
   struct Awaited {
     std::unique_ptr<Descriptor> pidfd;  ///< of one of the programs
+    std::unique_ptr<boost::asio::steady_timer> look_again;  ///< where that can't be had
     std::function<void()> then;
   };
 
   bool await_one(pid_t worker);
+  void watch(pid_t worker, UniqueFd pidfd);
   void tell_later();
 
   boost::asio::io_context& io_;

@@ -153,8 +153,10 @@ std::variant<Launch, StartFailure> RoundStarter::prepare(const Order& order,
                                                          WorkerServices& services) {
   if (const int reason = plan_.script_problem.errnum; reason != 0)
     return StartFailure{LocalRank{0}, reason, "exec", {}};
-  if (!port_refusal_.empty())
-    return StartFailure{LocalRank{0}, EADDRINUSE, "port", std::exchange(port_refusal_, {})};
+  // Another node may have become the first one since the port was to be reserved here.
+  const auto refusal = std::exchange(port_refusal_, {});
+  if (!refusal.empty() && order.place && order.place->node_rank == NodeRank{0})
+    return StartFailure{LocalRank{0}, EADDRINUSE, "port", refusal};
   // The first rank moved to another node, which may be on this host.
   if (order.place && order.place->node_rank != NodeRank{0}) port_reservation_.reset();
   if (auto shortage = check_descriptors(order.place.has_value())) return std::move(*shortage);

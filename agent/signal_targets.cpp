@@ -94,7 +94,7 @@ bool is_helper(pid_t pid) {
 
 std::optional<std::vector<GroupProcess>> processes_of_worker(pid_t worker,
                                                              std::span<const pid_t> orphans) {
-  constexpr std::size_t kMostFiles = 600;  // of /proc; 10 to 20 µs each where it was measured
+  constexpr std::size_t kMostFiles = 500;  // of /proc; 10 to 20 µs each where it was measured
   constexpr std::size_t kFilesOfProcess = 4;
   constexpr std::size_t kMostText = std::size_t{1} << 20U;
   if (!can_list_children(worker)) return std::nullopt;
@@ -119,7 +119,7 @@ std::optional<std::vector<GroupProcess>> processes_of_worker(pid_t worker,
 
 std::vector<pid_t> programs_of_small(pid_t worker) {
   constexpr std::size_t kMostThreads = 16;
-  constexpr std::size_t kMostChildren = 64;
+  constexpr std::size_t kMostChildren = 24;
   std::vector<pid_t> programs;
   if (count_threads(worker) > kMostThreads) return programs;
   const auto children = children_of(worker);

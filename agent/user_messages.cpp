@@ -71,6 +71,14 @@ std::string words_of(const FailureReport& failure) {
   return failure.tail + (failure.error ? failure.error->message : "");
 }
 
+// An older error was caught: the worker went on.
+std::string last_words_of(const FailureReport& failure) {
+  constexpr std::size_t kNear = 40;
+  constexpr std::size_t kLongest = 4000;
+  return join(last_lines(failure.tail, kNear, kLongest), "\n") +
+         (failure.error ? '\n' + failure.error->message : "");
+}
+
 // Python exits with 1 for an exception that nobody caught.
 bool may_be_uncaught(const FailureReport& failure) {
   const auto* exited =
@@ -78,35 +86,48 @@ bool may_be_uncaught(const FailureReport& failure) {
   return exited != nullptr && exited->code == 1;
 }
 
+struct UncaughtError {
+  std::string line;
+  bool is_last = true;  ///< nothing was written behind it
+};
+
 /// An exception that nobody caught: the last one of what the worker wrote, or of its error file. An
 /// exit handler may write behind it; with another end it was caught, unless it is the last line.
-std::string uncaught_error_of(const FailureReport& failure) {
+UncaughtError uncaught_error_of(const FailureReport& failure) {
   const auto& text = failure.error ? failure.error->message : failure.tail;
-  if (failure.error || may_be_uncaught(failure)) {
-    if (auto error = last_error_line(text); !error.empty()) return error;
-  }
-  auto lines = last_lines(text, 1);
-  if (lines.empty()) return {};
-  auto error = last_error_line(lines.back());  // without what stands before it
-  return error.empty() ? std::move(lines.back()) : error;
+  const auto lines = last_lines(text, 1);
+  auto last = lines.empty() ? std::string{} : last_error_line(lines.back());  // without its prefix
+  if (!last.empty()) return {std::move(last)};
+  auto error = failure.error              ? last_error_line(text)
+               : may_be_uncaught(failure) ? uncaught_error_line(text)
+                                          : std::string{};
+  if (!error.empty()) return {std::move(error), failure.error.has_value()};
+  return {lines.empty() ? std::string{} : lines.back()};
+}
+
+std::string told_before(const UncaughtError& error, std::string hint) {
+  if (error.is_last || hint.empty()) return hint;
+  return "it wrote earlier: " + printable(error.line, 100) + ": " + hint;
 }
 
 // `accelerate` and torchrun run a script with their own interpreter, which has torch; we take the one
 // on PATH. Of 'a.b' Python has found the 'a'.
-std::string module_hint(std::string_view error, const std::string& program) {
+std::string module_hint(std::string_view error, const std::string& program,
+                        const std::string& host) {
   constexpr std::string_view kMissing = "ModuleNotFoundError: No module named '";
   const auto name = std::string_view{program}.substr(program.rfind('/') + 1);
   if (!error.starts_with(kMissing) || !name.starts_with("python")) return {};
   const auto rest = error.substr(kMissing.size());
   const auto module = rest.substr(0, rest.find('\''));
   if (rest.size() != module.size() + 1 || module.find('.') != std::string_view::npos) return {};
+  const auto python = printable(program, 200) + (host.empty() ? "" : " on " + printable(host, 100));
   if (module == "acc_heartbeat")
-    return printable(program, 200) +
+    return python +
            " has no module 'acc_heartbeat': it is a file of acc-launch, "
            "share/acc/python/acc_heartbeat.py beside its folder bin. With acc-launch in /usr/bin: "
            "PYTHONPATH=/usr/share/acc/python (with --hosts: --env "
            "PYTHONPATH=/usr/share/acc/python)";
-  return printable(program, 200) + " has no module '" + printable(module, 60) +
+  return python + " has no module '" + printable(module, 60) +
          "': install it there, or run the script with another Python (PYTHON_EXEC names it)";
 }
 
@@ -215,12 +236,13 @@ std::string UserMessages::memory_hint(const FailureReport& failure, std::uint64_
 }
 
 std::string UserMessages::start_hint(const FailureReport& failure, const std::string& program,
-                                     bool is_plain) {
+                                     bool is_plain, const std::string& host) {
   const auto error = uncaught_error_of(failure);
-  auto hint = module_hint(error, program);
-  if (hint.empty() && is_plain) hint = rank_hint(error);
+  auto hint = module_hint(error.line, program, host);
+  if (hint.empty() && is_plain) hint = rank_hint(error.line);
+  hint = told_before(error, std::move(hint));
   if (hint.empty()) hint = line_end_hint(failure);
-  return hint.empty() ? advice_for(words_of(failure)) : hint;
+  return hint.empty() ? advice_for(last_words_of(failure)) : hint;
 }
 
 void UserMessages::restart(const TellRestart& told) const {

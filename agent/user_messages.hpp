@@ -45,8 +45,10 @@ class UserMessages {
   /// without a module that it imports; or without a rank. Also of errors that don't name their own
   /// cure, as two workers on one GPU. Empty: none of them.
   /// @param is_plain  it is a process without a rank
+  /// @param host      empty: this one
   [[nodiscard]] static std::string start_hint(const FailureReport& failure,
-                                              const std::string& program, bool is_plain);
+                                              const std::string& program, bool is_plain,
+                                              const std::string& host = {});
   void restart(const TellRestart& told) const;
   void start_retry(const TellStartRetry& told, const std::string& words) const;
   void stopping(const TellStopping& told) const;

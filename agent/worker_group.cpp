@@ -50,6 +50,8 @@ WorkerGroup::WorkerGroup(asio::io_context& io, Containment& containment, OutputH
       hooks_{std::move(hooks)},
       left_{io},
       programs_{io, [this](const auto& workers) { tell_awaited(workers); }},
+      reaper_{io,
+              [this](pid_t pid) { return living_.contains(pid) || containment_.is_helper(pid); }},
       trace_timer_{io} {}
 
 // ---- a start ----
@@ -389,7 +391,9 @@ void WorkerGroup::signal_one(pid_t pid, const PendingSignal& signal) {
   }
   const auto orphans = signal.orphans.find(pid);
   const bool has_orphans = orphans != signal.orphans.end();
-  programs_.signal(pid, signo, has_orphans ? orphans->second : std::vector<pid_t>{}, asks_end);
+  // What a worker leaves that ended by itself makes nobody wait.
+  programs_.signal(pid, signo, has_orphans ? orphans->second : std::vector<pid_t>{},
+                   asks_end && record.asked_to_end);
   if (ends) ::killpg(pid, SIGCONT);  // a stopped process reacts to nothing but SIGKILL
 }
 
@@ -415,13 +419,6 @@ void WorkerGroup::tell_awaited(const std::vector<pid_t>& workers) {
   if (!programs.empty()) hooks_.on_programs_awaited(ranks, programs);
 }
 
-// The kernel names the same dead child each time, a worker that stays unreaped.
-void WorkerGroup::reap_beside_awaited() {
-  for (const pid_t pid : children_of_this_process()) {
-    if (!living_.contains(pid) && !containment_.is_helper(pid)) ::waitpid(pid, nullptr, WNOHANG);
-  }
-}
-
 bool WorkerGroup::reap_orphans() {
   constexpr std::chrono::milliseconds kSlice{3};
   const auto end = std::chrono::steady_clock::now() + kSlice;
@@ -429,8 +426,9 @@ bool WorkerGroup::reap_orphans() {
     siginfo_t info{};
     if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
       return true;
+    // The kernel names the same dead child each time.
     if (programs_.are_awaited(info.si_pid)) {
-      reap_beside_awaited();
+      reaper_.reap_beside_dead();
       return true;
     }
     // Its own watch takes it, then we are called.

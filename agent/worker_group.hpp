@@ -2,6 +2,7 @@
 
 #include "agent/environment.hpp"
 #include "agent/group_state.hpp"
+#include "agent/orphan_reaper.hpp"
 #include "agent/output/output_hub.hpp"
 #include "agent/rank_programs.hpp"
 #include "agent/spawn.hpp"
@@ -87,7 +88,8 @@ class WorkerGroup {
   /// Kills a worker that asked for it (MPI_Abort); it counts as exited with `code`.
   void abort(Rank rank, int code);
   /// Takes the exit status of orphans that came up to us, for some milliseconds at most.
-  /// @return whether none is left
+  /// @return whether none is left, or none but those that are taken soon, beside a dead worker that
+  ///         stays unreaped
   bool reap_orphans();
   /// True for the leader of a living worker.
   [[nodiscard]] bool is_living_worker(pid_t pid) const { return living_.contains(pid); }
@@ -127,7 +129,6 @@ class WorkerGroup {
   void signal_some();
   void signal_one(pid_t pid, const PendingSignal& signal);
   void tell_awaited(const std::vector<pid_t>& workers);
-  void reap_beside_awaited();
   [[nodiscard]] std::unordered_map<pid_t, std::vector<pid_t>> orphans_in_groups() const;
 
   boost::asio::io_context& io_;  // all three outlive the group: the agent owns them
@@ -146,6 +147,7 @@ class WorkerGroup {
   std::unordered_map<pid_t, std::size_t> living_;
   std::deque<PendingSignal> signals_;
   RankPrograms programs_;
+  OrphanReaper reaper_;
   std::vector<std::size_t> traced_;  ///< dead, and their tracers haven't taken their status
   boost::asio::steady_timer trace_timer_;
 };

@@ -118,16 +118,25 @@ constexpr Key kOfLaunchers[] = {
     "standalone"_key,
 };
 
+/// "pkg/train" as Python names it, "pkg.train"; empty: it can't, from here.
+std::string module_of(const std::string& path) {
+  auto module = path;
+  std::ranges::replace(module, '/', '.');
+  const bool is_name = !module.starts_with('.') && module.find("..") == std::string::npos;
+  return is_name ? module : std::string{};
+}
+
 /// -m with the name of a file. A module whose last part is "py" is a file py.py, or a folder.
 agent::ScriptProblem check_module(const std::string& name) {
   std::error_code failed;
   constexpr std::string_view kEnding = ".py";
   if (!name.ends_with(kEnding) || !std::filesystem::is_regular_file(name, failed)) return {};
-  auto module = name.substr(0, name.size() - kEnding.size());
-  if (std::filesystem::exists(module, failed)) return {};
-  std::ranges::replace(module, '/', '.');
-  return {ENOENT, "cannot start '" + printable(name) + "' as a module: -m takes a module's name (" +
-                      printable(module) + "); for the file leave -m out"};
+  const auto path = name.substr(0, name.size() - kEnding.size());
+  if (std::filesystem::exists(path, failed)) return {};
+  const auto module = module_of(path);
+  return {ENOENT, "cannot start '" + printable(name) + "' as a module: -m takes a module's name" +
+                      (module.empty() ? "" : " (" + printable(module) + ")") +
+                      "; for the file leave -m out"};
 }
 
 /// Whether a Python file has this word, as one that reads the flag itself does.

@@ -249,12 +249,12 @@ class Restart(NodesTest):
     def test_a_node_whose_rank_was_done_early_counted_what_the_others_computed_after_it_as_a_restart(self):
         cluster = self.cluster("a b")
         program = os.path.join(cluster.folder, "early.sh")
-        write(program, '#!/bin/sh\n[ "$TORCHELASTIC_RESTART_COUNT" = 1 ] && exit 0\n[ "$RANK" = 1 ] && exit 0\nsleep 3\nexit 23\n', 0o755)
+        write(program, '#!/bin/sh\n[ "$TORCHELASTIC_RESTART_COUNT" = 1 ] && exit 0\n[ "$RANK" = 1 ] && exit 0\nsleep %d\nexit 23\n' % (3 * SLACK), 0o755)
         for host in cluster.names:
             cluster.start(host, "--max_restarts 1 --report report.json", program=["--no_python", program])
         self.all_end(cluster, 0)
         restarting = {host: self.report(node)["goodput"]["seconds_restarting"] for host, node in cluster.nodes.items()}
-        self.assertTrue(all(0 < seconds < 1.5 for seconds in restarting.values()), restarting)
+        self.assertTrue(all(0 < seconds < 1.5 * SLACK for seconds in restarting.values()), restarting)
 
     def test_a_pause_before_a_restart_is_told_on_all_nodes(self):
         cluster = self.cluster("a b", flags="--max_restarts 3 --restart_delay 1s")

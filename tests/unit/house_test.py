@@ -71,7 +71,7 @@ FLOORS = {
     "agent": {
         "plans and rules": "job_plan group_state transitions coordinated supervisor translate lease_terms interrupt_watch "
                            "pmi_session report_keys event_keys metrics_text status_text health_findings worker_calls control_protocol output/losses fanout/orders fanout/fan_out fanout/contact_watch fanout/trouble_text fanout/launch_course fanout/slot_wait job_name watch/*",
-        "system": "small_file process_stat error_file containment memory_limit cpu_limit left_overs signal_targets rank_programs orphan_sweep spawn_child spawn terminal "
+        "system": "small_file process_stat error_file containment memory_limit cpu_limit left_overs signal_targets rank_programs orphan_reaper orphan_sweep spawn_child spawn terminal "
                   "terminal_interrupts service_notify service_watchdog output/* health_probes health_nvml health_prober gpu_sampler descriptor_limit accept_loop asio_impl watch/learned_times watch/page_holders watch/hang_cause watch/suspects evidence/*",
         "guardian": "guardian_board job_folder_notes report_file lease_timer lease_watch guardian_watch guardian",
         "workers": "worker_connection worker_server control_server local_store metrics_server pmi_server environment preload/* worker_start worker_group lent_terminal heartbeat_board",

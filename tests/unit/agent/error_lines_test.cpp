@@ -62,6 +62,10 @@ TEST_CASE("which line of what a worker wrote names its error", "[agent][report]"
        "  | ExceptionGroup: several (2 sub-exceptions)"},
       // Logs, figures and warnings are no errors.
       {"ValidationError: 0.031\nTestError: 12 %\n", ""},
+      {"ValueError: 0.12, acc: 0.9\nError: 0.3 | lr 1e-4\n", ""},
+      {"L2Error: nan\nL1Error: inf at step 3\nDevError: -0.5 (best 0.4)\n", ""},
+      {"KeyError: 12\nbye\n", "KeyError: 12"},
+      {"RuntimeError: information is missing\n", "RuntimeError: information is missing"},
       {"INFO:root:cleanup\nERROR:root:saving failed\n", ""},
       {"/x.py:3: UserWarning: an Exception may follow\n  warnings.warn(x)\n", ""},
       {"the Error: x\n[Errno 2] x\n", ""},

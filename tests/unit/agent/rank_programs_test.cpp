@@ -3,6 +3,7 @@
 #include <boost/asio/io_context.hpp>
 #include <catch2/catch.hpp>
 
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,12 +16,18 @@ using namespace acc::agent;
 namespace {
 
 /// A shell, the leader of a group, around another one that goes on after SIGUSR1.
+constexpr const char* kHandles =
+    "sh -c 'trap : USR1; echo $$; while :; do read line; done'; exit 3";
+/// The same, but its signal is ignored, as by what a script starts with "&" or nohup.
+constexpr const char* kIgnores =
+    "sh -c 'trap \"\" USR1; echo $$; while :; do read line; done'; exit 3";
+
 struct Wrapped {
   pid_t shell = 0;
   pid_t program = 0;
   int silent[2];  // the program reads it, and so has no child
 
-  Wrapped() {
+  explicit Wrapped(const char* line = kHandles) {
     int told[2];
     REQUIRE((::pipe(told) == 0 && ::pipe(silent) == 0));
     shell = ::fork();
@@ -32,8 +39,7 @@ struct Wrapped {
       sigset_t none;
       ::sigemptyset(&none);
       ::sigprocmask(SIG_SETMASK, &none, nullptr);
-      ::execl("/bin/sh", "sh", "-c",
-              "sh -c 'trap : USR1; echo $$; while :; do read line; done'; exit 3", nullptr);
+      ::execl("/bin/sh", "sh", "-c", line, nullptr);
     }
     ::close(told[1]);
     std::FILE* const pids = ::fdopen(told[0], "r");
@@ -42,7 +48,8 @@ struct Wrapped {
   }
   ~Wrapped() {
     ::killpg(shell, SIGKILL);  // the shell isn't reaped before
-    ::waitpid(shell, nullptr, 0);
+    while (::waitpid(-shell, nullptr, 0) > 0) {  // the program is ours where orphans are
+    }
     for (const int end : silent) ::close(end);
   }
   Wrapped(const Wrapped&) = delete;
@@ -78,14 +85,54 @@ TEST_CASE("the program in a shell that died of a pre-emption signal was a left-o
 
 TEST_CASE("ranks that are waited for so are told once, after a second", "[agent]") {
   boost::asio::io_context io{1};
-  std::vector<pid_t> told;
-  RankPrograms programs{io, [&](const auto& workers) { told = workers; }};
+  std::vector<std::vector<pid_t>> told;
+  RankPrograms programs{io, [&](const auto& workers) { told.push_back(workers); }};
+  const Wrapped rank;
+  const Wrapped later;
+  for (const auto* one : {&rank, &later}) {
+    programs.signal(one->shell, SIGUSR1, {}, true);
+    one->await_end();
+  }
+  REQUIRE(programs.await_programs(rank.shell, [] {}));
+  REQUIRE(io.run_one() == 1);
+  REQUIRE(told.size() == 1);
+  CHECK(told.front() == std::vector{rank.shell});
+  REQUIRE(programs.await_programs(later.shell, [] {}));
+  for (const auto* one : {&rank, &later}) ::kill(one->program, SIGKILL);
+  io.run();  // until nothing is waited for any more, no time either
+  CHECK(told.size() == 1);
+}
+
+TEST_CASE("what a script had started with & took the whole grace of a Ctrl-C", "[agent]") {
+  boost::asio::io_context io{1};
+  RankPrograms programs{io, [](const auto&) {}};
+  const Wrapped rank{kIgnores};
+  programs.signal(rank.shell, SIGUSR1, {}, true);
+  rank.await_end();
+  CHECK_FALSE(programs.await_programs(rank.shell, [] {}));
+  CHECK(programs.living(rank.shell).empty());
+}
+
+TEST_CASE("without a descriptor to spare a program that saved was taken for ended", "[agent]") {
+  boost::asio::io_context io{1};
+  RankPrograms programs{io, [](const auto&) {}};
   const Wrapped rank;
   programs.signal(rank.shell, SIGUSR1, {}, true);
   rank.await_end();
-  REQUIRE(programs.await_programs(rank.shell, [] {}));
-  REQUIRE(io.run_one() == 1);
-  CHECK(told == std::vector{rank.shell});
+  rlimit given{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &given) == 0);
+  const rlimit none{0, given.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  bool has_ended = false;
+  const bool waits = programs.await_programs(rank.shell, [&] { has_ended = true; });
+  const auto living = programs.living(rank.shell);
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &given) == 0);
+  REQUIRE(waits);
+  CHECK(living == std::vector{rank.program});
+  io.poll();
+  CHECK_FALSE(has_ended);
+  ::kill(rank.program, SIGKILL);
+  while (!has_ended) REQUIRE(io.run_one() == 1);
 }
 
 TEST_CASE("a signal that only was passed on makes nobody wait for what a worker leaves",

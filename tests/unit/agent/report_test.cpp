@@ -424,6 +424,34 @@ TEST_CASE("a missing module wasn't told where an exit handler wrote behind the e
   CHECK(UserMessages::start_hint(failure, "/usr/bin/python3", false).empty());
 }
 
+TEST_CASE("a module that a library does without was named as the cause an hour later",
+          "[agent][report]") {
+  auto failure = failed_job().failures.front();
+  failure.worker.status = Exited{1};
+  const std::string caught =
+      "Traceback (most recent call last):\n  File \"xformers/__init__.py\", line 57, in f\n"
+      "    import triton\nModuleNotFoundError: No module named 'triton'\n";
+  const auto hint = [&](const std::string& behind) {
+    failure.tail = caught + behind;
+    return UserMessages::start_hint(failure, "/usr/bin/python3", false);
+  };
+  CHECK(hint("step 1 loss 0.3\nno data\n").empty());
+  CHECK(hint("  0%|  | 0/10 [00:00<?]\r 10%|# | 1/10\nno data\n").empty());
+  std::string summary;
+  for (int i = 0; i < 60; ++i) summary += "wandb: summary\n";
+  CHECK(hint(summary).empty());
+  CHECK_THAT(hint("wandb: Run summary:\nwandb: loss 0.3\n"), Contains("has no module 'triton'"));
+  CHECK_THAT(hint("wandb: loss 0.3\n"), Contains("it wrote"));
+  CHECK_THAT(hint(""), !Contains("it wrote"));
+}
+
+TEST_CASE("the hint for a missing module on another node didn't say where", "[agent][report]") {
+  auto failure = failed_job().failures.front();
+  failure.tail = "ModuleNotFoundError: No module named 'torch'\n";
+  CHECK_THAT(UserMessages::start_hint(failure, "/usr/bin/python3", false, "node7"),
+             Contains("/usr/bin/python3 on node7 has no module 'torch'"));
+}
+
 TEST_CASE("a script that doesn't find torch is told which Python ran it", "[agent][report]") {
   auto failure = failed_job().failures.front();
   const auto hint = [&](const std::string& program) {

@@ -85,6 +85,8 @@ TEST_CASE("a file name behind -m was left to Python on each rank", "[launcher][s
   CHECK(problem.errnum == ENOENT);
   CHECK_THAT(problem.what, Contains("for the file leave -m out"));
   CHECK(trial.problem({"-m", trial.path("none.py")}).errnum == 0);  // Python's own words say it
+  const auto far = trial.problem({"-m", trial.path("./train.py")}).what;
+  CHECK_THAT(far, Contains("for the file leave -m out") && !Contains(".."));
   fs::create_directory(trial.folder / "train");                     // it may have a module "py"
   CHECK(trial.problem({"-m", trial.path("train.py")}).errnum == 0);
 }
