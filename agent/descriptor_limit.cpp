@@ -12,11 +12,10 @@ std::size_t descriptors_of_workers(const OutputPlan& output, std::uint32_t worke
     if (route.inherit) return 0;
     return route.file ? 2 : 1;
   };
-  constexpr std::size_t kPidfds = 2;  // its own, and of what it started and may outlive it
   std::size_t sum = 0;
   for (std::uint32_t i = 0; i < workers; ++i) {
     const auto routes = routes_of(output, LocalRank{i}, workers, console);
-    sum += kPidfds + of_stream(routes.out) + (routes.one_pipe ? 0 : of_stream(routes.err));
+    sum += 1 + of_stream(routes.out) + (routes.one_pipe ? 0 : of_stream(routes.err));  // 1: pidfd
   }
   return sum;
 }

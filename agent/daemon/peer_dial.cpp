@@ -193,21 +193,26 @@ asio::awaitable<Dialled> dial_place(asio::io_context& io, Place place,
   }
 }
 
-/// Root's connections: half of the time from any port, and then, where the door there may be
-/// crowded by another user of this host, from one that is root's alone.
+/// Root's connections: a quarter of the time from any port, and then, where the door there may be
+/// crowded by another user of this host, from one that is root's alone. At a door that was so just
+/// now from that one at once.
 asio::awaitable<Dialled> dial_place_as_root(asio::io_context& io, DialTurns& turns, Place place,
                                             std::shared_ptr<const rendezvous::TlsContext> tls) {
-  Place first = place;
-  const auto now = clock_now();
-  first.due = now + (place.due - now) / 2;
-  auto dialled = co_await dial_place(io, first, tls, nullptr);
-  if (!dialled.refused || !dialled.may_be_crowded) co_return std::move(dialled);
+  Dialled first;
+  if (!turns.is_crowded(place.at)) {
+    Place begin = place;
+    const auto now = clock_now();
+    begin.due = now + (place.due - now) / 4;
+    first = co_await dial_place(io, begin, tls, nullptr);
+    if (!first.refused || !first.may_be_crowded) co_return std::move(first);
+    place.connected = place.due;
+  }
   auto port = turns.take_reserved_port();
-  if (!port) co_return std::move(dialled);
-  place.connected = place.due;
+  const bool is_reserved = port != nullptr;
   auto again = co_await dial_place(io, place, tls, std::move(port));
+  if (is_reserved && again.stream) turns.note_crowded(place.at);
   // A network may drop what comes from such a port: the first try tells more.
-  if (!again.stream && !again.refused) co_return std::move(dialled);
+  if (!again.stream && !again.refused && first.refused) co_return std::move(first);
   co_return std::move(again);
 }
 
@@ -230,6 +235,18 @@ asio::awaitable<DialTurns::Turn> DialTurns::wait(std::string address, Instant du
   co_return Turn{this, [this, watch, address](void*) {
                    if (watch.is_alive()) end(address);
                  }};
+}
+
+void DialTurns::note_crowded(const std::string& address) {
+  constexpr std::chrono::seconds kLasts{30};
+  const auto now = clock_now();
+  std::erase_if(crowded_, [&](const auto& one) { return one.second <= now; });
+  crowded_[address] = now + kLasts;
+}
+
+bool DialTurns::is_crowded(const std::string& address) const {
+  const auto found = crowded_.find(address);
+  return found != crowded_.end() && clock_now() < found->second;
 }
 
 DialTurns::Turn DialTurns::take_reserved_port() {

@@ -41,6 +41,9 @@ class DialTurns {
   boost::asio::awaitable<Turn> wait(std::string address, Instant due);
   /// Held while a connection from a port below 1024 lasts. Empty: there are enough of them.
   Turn take_reserved_port();
+  /// An address took a connection from such a port after it had taken none from another one.
+  void note_crowded(const std::string& address);
+  [[nodiscard]] bool is_crowded(const std::string& address) const;
 
  private:
   struct Queue {
@@ -53,6 +56,7 @@ class DialTurns {
   boost::asio::io_context& io_;
   std::map<std::string, Queue> queues_;
   int reserved_ports_ = 0;
+  std::map<std::string, Instant> crowded_;  ///< until then
   Alive alive_;
 };
 

@@ -22,8 +22,8 @@ class Limits(JobTest):
             self.assertRegex(job.stderr, rf"cannot start 1 worker: that takes \d+ descriptors, and the limit is {limit}: raise it \(ulimit -n")
 
     def test_a_count_that_fits_is_not_refused(self):
-        # 8 + 4 * 20 descriptors and what the agent has for itself.
-        job = self.finished("--num_processes 20", "exit=0", preexec=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (130, 130)))
+        # 8 + 3 * 20 descriptors and what the agent has for itself.
+        job = self.finished("--num_processes 20", "exit=0", preexec=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (110, 110)))
         self.assertEqual(job.stderr.count("cannot start"), 0)
 
     def test_a_low_soft_limit_is_raised_for_us_and_kept_for_the_workers(self):

@@ -93,7 +93,7 @@ class Starts(JobTest):
         while len(taken) < 5 and not any(took < 2 * SLACK for took in taken):  # the quickest of five, on a machine that does much else
             job = self.job("--num_processes 10000", "mark=up exit=0", preexec=limit_descriptors(2000))
             self.assertEqual(job.wait(20), 71, job.stderr)
-            self.assertRegex(job.stderr, r"cannot start 10000 workers: that takes 400\d\d descriptors, and the limit is 2000: raise it")
+            self.assertRegex(job.stderr, r"cannot start 10000 workers: that takes 300\d\d descriptors, and the limit is 2000: raise it")
             self.assertEqual(job.events("up"), [])
             taken.append(job.seconds)
         self.assertLess(min(taken), 2 * SLACK, taken)

@@ -14,14 +14,14 @@ TEST_CASE("what workers take of descriptors follows from where their output goes
   OutputPlan plan;
   ConsoleFacts console;
   console.same_target = true;
-  CHECK(descriptors_of_workers(plan, 100, console) == 300);  // two pidfds and one pipe
+  CHECK(descriptors_of_workers(plan, 100, console) == 200);  // a pidfd and one pipe
   console.same_target = false;
-  CHECK(descriptors_of_workers(plan, 100, console) == 400);
+  CHECK(descriptors_of_workers(plan, 100, console) == 300);
   plan.redirects.all = Streams::both;
-  CHECK(descriptors_of_workers(plan, 100, console) == 600);  // and two files
+  CHECK(descriptors_of_workers(plan, 100, console) == 500);  // and two files
   plan.redirects.all = Streams::none;
   plan.capture = Choice::no;
-  CHECK(descriptors_of_workers(plan, 100, console) == 200);
+  CHECK(descriptors_of_workers(plan, 100, console) == 100);
 }
 
 TEST_CASE("too few descriptors are told with the number that would do", "[agent]") {
