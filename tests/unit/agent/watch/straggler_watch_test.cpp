@@ -54,8 +54,8 @@ class Race {
         beats_[i].time_ns = static_cast<std::uint64_t>(next_[i] * 1e9);
         ++beats_[i].beats;
         ++beats_[i].step;
-        std::normal_distribution<double> jitter{1, jitter_};
-        next_[i] += seconds_[i] * std::max(0.05, jitter(random_));
+        std::normal_distribution<double> noise;  // of a deviation above 0: that is scaled here
+        next_[i] += seconds_[i] * std::max(0.05, 1 + jitter_ * noise(random_));
       }
     }
     return watch_.look(beats_,
