@@ -38,7 +38,7 @@ Error refusal(const StateFolder& folder, const MachineIdentity& other,
       Errc::not_permitted,
       "the state folder '" + folder.path() + "' is that of another machine, " +
           printable(other.host, 80) + ", which may run " + join(names, ", ") + more +
-          ": nothing was changed. Start acc-agent there, or here with --state-dir and --jobs-dir "
+          ": no job was touched. Start acc-agent there, or here with --state-dir and --jobs-dir "
           "of its own; if that machine is gone for good, remove '" +
           folder.path() + "/" + kMachineNote +
           "': its jobs then count as lost, and those that start again do so here"};
