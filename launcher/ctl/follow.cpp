@@ -50,6 +50,7 @@ class Stream {
       if (exchange && exchange->status() != kHttpOk && !is_away) return refused(*exchange);
       if (exchange && !is_away) {
         has_news_ = false;
+        answered();
         if (const auto end = read(*exchange)) return *end;
         reader_.begin_again();
         if (has_news_) {
@@ -67,10 +68,11 @@ class Stream {
       }
       if (now - *lost_since > kReconnectFor) {
         if (is_away) return refused(*exchange);
-        return {How::lost,
-                std::nullopt,
-                {},
-                exchange ? "acc-agent closes the connection" : exchange.error().what};
+        return {
+            How::lost,
+            std::nullopt,
+            {},
+            (exchange ? "acc-agent closes the connection" : exchange.error().what) + left_undone()};
       }
       if (const auto end = wait(pause)) return *end;
       pause = std::min(2 * pause, kLongestPause);
@@ -83,6 +85,10 @@ class Stream {
   virtual std::optional<Followed> interrupted(int signo) {
     return Followed{How::interrupted, 128 + signo, {}, {}};
   }
+  /// The daemon answers on a new connection.
+  virtual void answered() {}
+  /// What is said after the cause when the daemon stays away.
+  [[nodiscard]] virtual std::string left_undone() const { return {}; }
 
   static void say(const std::string& text) {
     write_out(STDERR_FILENO, "acc-ctl: " + text + "\n", nullptr);
@@ -177,15 +183,32 @@ class OutputStream : public Stream {
     const bool asks = wish_.on_interrupt == OnInterrupt::stop_then_leave &&
                       (signo == SIGINT || wish_.on_term == OnTerm::as_interrupt);
     if (!asks || std::exchange(has_asked_, true)) return Stream::interrupted(signo);
+    ask_to_stop();
+    return std::nullopt;
+  }
+
+  /// A daemon that is restarted just now doesn't hear the request: it's asked again when it
+  /// answers.
+  void answered() override {
+    if (owes_stop_) ask_to_stop();
+  }
+  [[nodiscard]] std::string left_undone() const override {
+    return owes_stop_ ? "; " + id_ + " was not asked to stop and goes on" : std::string{};
+  }
+
+  void ask_to_stop() {
     const auto answer = ask_service(
         socket(), {.method = "POST", .target = at_ + "/v1/jobs/" + id_ + "/stop", .body = "{}"});
+    const bool was_owed = std::exchange(owes_stop_, !answer || may_come_back(answer->status));
     if (answer && answer->status < 300) {
       say("asked " + id_ + " to stop; Ctrl-C again leaves it alone");
-    } else {
-      say("could not ask " + id_ +
-          " to stop: " + (answer ? error_of(answer->body) : answer.error().what));
+      return;
     }
-    return std::nullopt;
+    if (was_owed && owes_stop_) return;  // it was said
+    say("could not ask " + id_ +
+        " to stop: " + (answer ? error_of(answer->body) : answer.error().what) +
+        (owes_stop_ ? "; it is asked again when acc-agent answers, Ctrl-C again leaves it alone"
+                    : std::string{}));
   }
 
   std::string id_;
@@ -193,6 +216,7 @@ class OutputStream : public Stream {
   FollowWish wish_;
   std::array<SafeText, 2> safe_;  ///< of stdout and stderr: a character may be cut between events
   bool has_asked_ = false;
+  bool owes_stop_ = false;  ///< asked while no daemon answered
 };
 
 class EventStream : public Stream {

@@ -616,6 +616,22 @@ class Real(CtlTest):
         out, err = follower.communicate(timeout=30 * PATIENCE)
         self.assertEqual(follower.returncode, 143, err)
 
+    def test_ctrl_c_while_the_service_was_restarted_was_forgotten(self):
+        job = self.submit("sh", "-c", "echo up; sleep 100")
+        follower = self.popen("attach", "--all", job)
+        self.addCleanup(follower.kill)
+        self.assertTrue(follower.stdout.readline().endswith("up\n"))
+        self.agent.send_signal(signal.SIGKILL)
+        self.agent.wait()
+        while "trying again for a minute" not in (line := follower.stderr.readline()):
+            self.assertTrue(line)
+        follower.send_signal(signal.SIGINT)
+        self.assertIn("; it is asked again when acc-agent answers, Ctrl-C again leaves it alone", follower.stderr.readline())
+        self.begin()
+        out, err = follower.communicate(timeout=30 * PATIENCE)
+        self.assertIn(f"acc-ctl: asked {job} to stop", err)
+        self.assertEqual(follower.returncode, 143, err)
+
     def test_the_end_of_the_session_of_an_attach_stopped_the_job(self):
         job = self.submit("sh", "-c", "echo up; sleep 100")
         follower = self.popen("attach", "--all", job)
