@@ -106,38 +106,16 @@ struct Opened {
   error_code failed;
 };
 
-/// A port below 1024 that root alone may use: the daemon there tells by it that what connects isn't
-/// another user of this host. False: there is none, or it isn't permitted.
-bool bind_reserved_port(int fd, bool is_v6) {
-  constexpr int kFirst = 665;  // fewer services have those above, as with NFS
-  constexpr int kCount = 1024 - kFirst;
-  constexpr int kTries = 8;
-  const int on = 1;
-  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  for (int i = 0; i < kTries; ++i) {
-    const auto port = static_cast<std::uint16_t>(kFirst + random_fraction() * kCount);
-    const asio::ip::tcp::endpoint from{is_v6 ? asio::ip::tcp::v6() : asio::ip::tcp::v4(), port};
-    if (::bind(fd, from.data(), static_cast<socklen_t>(from.size())) == 0) return true;
-    if (errno != EADDRINUSE) return false;
-  }
-  return false;
-}
-
 /// @param port  a share of those that are reserved; null: from any port
 asio::awaitable<Opened> connect_once(asio::io_context& io, asio::ip::tcp::endpoint to, Instant due,
-                                     DialTurns::Turn port) {
+                                     ReservedPorts::Share port) {
   Opened opened;
+  const bool is_v6 = to.address().is_v6();
   UniqueFd fd{::socket(to.protocol().family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
-  if (!fd) {
-    opened.failed = {errno, boost::system::system_category()};
-    co_return std::move(opened);
-  }
-  if (port && !bind_reserved_port(fd.get(), to.address().is_v6())) {
-    opened.failed = {EADDRNOTAVAIL, boost::system::system_category()};
-    co_return std::move(opened);
-  }
-  auto stream =
-      std::make_unique<PeerStream>(io.get_executor(), std::move(fd), to.address().is_v6());
+  if (!fd) opened.failed = {errno, boost::system::system_category()};
+  if (!opened.failed && port) opened.failed = bind_reserved_port(fd.get(), is_v6);
+  if (opened.failed) co_return std::move(opened);
+  auto stream = std::make_unique<PeerStream>(io.get_executor(), std::move(fd), is_v6);
   stream->hold(std::move(port));
   const StreamDeadline deadline{io.get_executor(), *stream, due};
   opened.failed = co_await stream->connect(to);
@@ -147,6 +125,19 @@ asio::awaitable<Opened> connect_once(asio::io_context& io, asio::ip::tcp::endpoi
     opened.failed = {ECONNREFUSED, boost::system::system_category()};
   if (!opened.failed) opened.stream = std::move(stream);
   co_return std::move(opened);
+}
+
+/// From the reserved port, or another one where that is in use; several times, as it is chosen by
+/// chance.
+asio::awaitable<Opened> connect_from(asio::io_context& io, asio::ip::tcp::endpoint to, Instant due,
+                                     ReservedPorts::Share port) {
+  constexpr int kTries = 8;
+  for (int i = 1;; ++i) {
+    auto opened = co_await connect_once(io, to, due, port);
+    const int error = opened.failed.value();
+    const bool is_port_taken = error == EADDRINUSE || error == EADDRNOTAVAIL;
+    if (opened.stream || !port || !is_port_taken || i == kTries) co_return std::move(opened);
+  }
 }
 
 /// One address of a node.
@@ -165,13 +156,19 @@ struct Dialled {
   bool may_be_crowded = false;       ///< so that another port may help
 };
 
+/// The end of one of so many shares of the time that is left.
+Instant share_of(Instant due, int shares) {
+  const auto now = clock_now();
+  return now + (due - now) / shares;
+}
+
 asio::awaitable<Dialled> dial_place(asio::io_context& io, Place place,
                                     std::shared_ptr<const rendezvous::TlsContext> tls,
-                                    DialTurns::Turn port) {
+                                    ReservedPorts::Share port) {
   Pauses pauses;
   Dialled dialled;
   for (;;) {
-    auto opened = co_await connect_once(io, place.to, place.connected, port);
+    auto opened = co_await connect_from(io, place.to, place.connected, port);
     dialled.failed = opened.failed;
     if (!opened.stream) co_return std::move(dialled);
     auto& stream = opened.stream;
@@ -194,26 +191,32 @@ asio::awaitable<Dialled> dial_place(asio::io_context& io, Place place,
 }
 
 /// Root's connections: a quarter of the time from any port, and then, where the door there may be
-/// crowded by another user of this host, from one that is root's alone. At a door that was so just
-/// now from that one at once.
-asio::awaitable<Dialled> dial_place_as_root(asio::io_context& io, DialTurns& turns, Place place,
-                                            std::shared_ptr<const rendezvous::TlsContext> tls) {
-  Dialled first;
-  if (!turns.is_crowded(place.at)) {
+/// crowded by another user of this host, from one that is root's alone; where no connection comes
+/// about from that (a network may drop it) from any port again. At a door that was crowded just now
+/// that port comes first.
+asio::awaitable<Dialled> dial_place_as_root(PeerDials& dials, Place place,
+                                            std::shared_ptr<const rendezvous::TlsContext> tls,
+                                            RequestKind kind) {
+  std::optional<PeerError> refused;
+  if (!dials.ports.is_crowded(place.at)) {
     Place begin = place;
-    const auto now = clock_now();
-    begin.due = now + (place.due - now) / 4;
-    first = co_await dial_place(io, begin, tls, nullptr);
+    begin.due = share_of(place.due, 4);
+    auto first = co_await dial_place(dials.io, begin, tls, nullptr);
     if (!first.refused || !first.may_be_crowded) co_return std::move(first);
+    refused = std::move(first.refused);
     place.connected = place.due;
   }
-  auto port = turns.take_reserved_port();
-  const bool is_reserved = port != nullptr;
-  auto again = co_await dial_place(io, place, tls, std::move(port));
-  if (is_reserved && again.stream) turns.note_crowded(place.at);
-  // A network may drop what comes from such a port: the first try tells more.
-  if (!again.stream && !again.refused && first.refused) co_return std::move(first);
-  co_return std::move(again);
+  if (auto port = dials.ports.take(kind)) {
+    Place reserved = place;
+    reserved.connected = std::min(place.connected, share_of(place.due, 2));
+    auto second = co_await dial_place(dials.io, reserved, tls, std::move(port));
+    if (second.stream && refused) dials.ports.note_crowded(place.at);
+    if (second.stream || second.refused) co_return std::move(second);
+  }
+  auto last = co_await dial_place(dials.io, place, tls, nullptr);
+  // That a connection came about before tells more than that none did at last.
+  if (!last.stream && !last.refused) last.refused = std::move(refused);
+  co_return std::move(last);
 }
 
 }  // namespace
@@ -237,27 +240,6 @@ asio::awaitable<DialTurns::Turn> DialTurns::wait(std::string address, Instant du
                  }};
 }
 
-void DialTurns::note_crowded(const std::string& address) {
-  constexpr std::chrono::seconds kLasts{30};
-  const auto now = clock_now();
-  std::erase_if(crowded_, [&](const auto& one) { return one.second <= now; });
-  crowded_[address] = now + kLasts;
-}
-
-bool DialTurns::is_crowded(const std::string& address) const {
-  const auto found = crowded_.find(address);
-  return found != crowded_.end() && clock_now() < found->second;
-}
-
-DialTurns::Turn DialTurns::take_reserved_port() {
-  constexpr int kMost = 16;  // of those that NFS and other programs of root's need, too
-  if (reserved_ports_ >= kMost) return nullptr;
-  ++reserved_ports_;
-  return Turn{this, [this, watch = alive_.watch()](void*) {
-                if (watch.is_alive()) --reserved_ports_;
-              }};
-}
-
 void DialTurns::end(const std::string& address) {
   auto& queue = queues_[address];
   --queue.running;
@@ -275,23 +257,20 @@ void DialTurns::wake_next(const std::string& address) {
   queue.waiting.pop_front();
 }
 
-asio::awaitable<PeerDialled> dial_peer(asio::io_context& io, HostLookups& lookups, DialTurns& turns,
-                                       uid_t uid, NodeAddress to,
-                                       std::shared_ptr<const rendezvous::TlsContext> tls,
-                                       Millis limit) {
+asio::awaitable<PeerDialled> dial_peer(PeerDials& dials, PeerWay way, Millis limit) {
   const Instant due = clock_now() + limit;
-  const std::string name = join_host_port(to.host, to.port);
+  const std::string name = join_host_port(way.to.host, way.to.port);
   // Root waits behind no other user.
-  const bool is_root = uid == 0;
+  const bool is_root = way.uid == 0;
   const std::string queue = is_root ? name + " for root" : name;
-  const auto turn = co_await turns.wait(queue, due);
+  const auto turn = co_await dials.turns.wait(queue, due);
   if (!turn)
     co_return PeerError{429, kTooManyHere,
                         "too many connections to " + name + " are being made at once: try again"};
-  const auto looked_up = co_await lookups.find(uid, to, due);
+  const auto looked_up = co_await dials.lookups.find(way.uid, way.to, due);
   if (looked_up.found.empty())
     co_return PeerError{502, "unknown_host",
-                        "the host name " + in_quotes(to.host, 255) + " is not known here (" +
+                        "the host name " + in_quotes(way.to.host, 255) + " is not known here (" +
                             looked_up.failed + ")" +
                             ": is it spelled right, does this node's DNS know it?"};
   error_code failed;
@@ -299,15 +278,15 @@ asio::awaitable<PeerDialled> dial_peer(asio::io_context& io, HostLookups& lookup
   auto left = looked_up.found.size();
   for (const auto& endpoint : looked_up.found) {
     const auto numeric = endpoint.address().to_string();
-    at = numeric == to.host ? name : name + " (" + numeric + ")";
+    at = numeric == way.to.host ? name : name + " (" + numeric + ")";
     // Each address gets a share of the remaining time, so that a silent one doesn't use all of it.
-    const Instant share = clock_now() + (due - clock_now()) / static_cast<int>(left--);
+    const Instant share = share_of(due, static_cast<int>(left--));
     const Place place{endpoint, at, share, due, limit};
     Dialled dialled;
     if (is_root)
-      dialled = co_await dial_place_as_root(io, turns, place, tls);
+      dialled = co_await dial_place_as_root(dials, place, way.tls, way.kind);
     else
-      dialled = co_await dial_place(io, place, tls, nullptr);
+      dialled = co_await dial_place(dials.io, place, way.tls, nullptr);
     if (dialled.stream) co_return std::move(dialled.stream);
     if (dialled.refused) co_return std::move(*dialled.refused);
     failed = dialled.failed;

@@ -3,6 +3,8 @@
 #include "agent/daemon/host_lookup.hpp"
 #include "agent/daemon/peer_rules.hpp"
 #include "agent/daemon/peer_stream.hpp"
+#include "agent/daemon/request_shares.hpp"
+#include "agent/daemon/reserved_ports.hpp"
 #include "common/alive.hpp"
 #include "common/duration.hpp"
 
@@ -39,11 +41,6 @@ class DialTurns {
   /// Held while a connection is made. Empty: `due` passed before it was this one's turn.
   using Turn = std::shared_ptr<void>;
   boost::asio::awaitable<Turn> wait(std::string address, Instant due);
-  /// Held while a connection from a port below 1024 lasts. Empty: there are enough of them.
-  Turn take_reserved_port();
-  /// An address took a connection from such a port after it had taken none from another one.
-  void note_crowded(const std::string& address);
-  [[nodiscard]] bool is_crowded(const std::string& address) const;
 
  private:
   struct Queue {
@@ -55,20 +52,35 @@ class DialTurns {
 
   boost::asio::io_context& io_;
   std::map<std::string, Queue> queues_;
-  int reserved_ports_ = 0;
-  std::map<std::string, Instant> crowded_;  ///< until then
   Alive alive_;
 };
 
-/// A connection to the daemon at `to` (with a port), over which both have proved that they hold the
-/// secret; all its addresses are tried one after the other. One that has too many connections at
-/// once is tried again.
-/// @param uid  as of HostLookups::find; root's doesn't wait behind other users', and is tried from
-/// a port below 1024, too, where the door there may be crowded
-/// @param due  for looking up the name, connecting and shaking hands together
-[[nodiscard]] boost::asio::awaitable<PeerDialled> dial_peer(
-    boost::asio::io_context& io, HostLookups& lookups, DialTurns& turns, uid_t uid, NodeAddress to,
-    std::shared_ptr<const rendezvous::TlsContext> tls, Millis limit);
+/// Of one caller to one node.
+struct PeerWay {
+  std::string node;  ///< as the caller names it
+  NodeAddress to;    ///< with a port
+  std::string user;
+  uid_t uid = 0;  ///< as of HostLookups::find
+  std::shared_ptr<const rendezvous::TlsContext> tls;
+  RequestKind kind = RequestKind::brief;
+};
+
+/// What all connections that are being made share.
+struct PeerDials {
+  explicit PeerDials(boost::asio::io_context& on) : io{on}, lookups{on}, turns{on} {}
+  boost::asio::io_context& io;
+  HostLookups lookups;
+  DialTurns turns;
+  ReservedPorts ports;
+};
+
+/// A connection to the daemon of a node, over which both have proved that they hold the secret; all
+/// its addresses are tried one after the other. One that has too many connections at once is tried
+/// again. Those of uid 0 don't wait behind other users', and are tried from a port below 1024, too,
+/// where the door there may be crowded.
+/// @param limit  for looking up the name, connecting and shaking hands together
+[[nodiscard]] boost::asio::awaitable<PeerDialled> dial_peer(PeerDials& dials, PeerWay way,
+                                                            Millis limit);
 
 /// The codes of errors about another node, which aren't those of their status alone.
 [[nodiscard]] std::span<const std::string_view> peer_error_codes();

@@ -41,10 +41,11 @@ Sighting sighting_of(const PeerError& failed) {
 }
 
 awaitable<PeerDialled> PeerGreeting::dial(PeerWay way, Millis limit) {
-  co_return co_await dial_peer(io_, lookups_, turns_, way.uid, way.to, way.tls, limit);
+  co_return co_await dial_peer(dials_, std::move(way), limit);
 }
 
 awaitable<Introduction> PeerGreeting::introduce(PeerWay way, Millis limit) {
+  const Instant due = clock_now() + limit;
   auto dialled = co_await dial(way, limit);
   if (!dialled) co_return dialled.error();
   const bool is_here = is_own_door(**dialled);
@@ -53,16 +54,15 @@ awaitable<Introduction> PeerGreeting::introduce(PeerWay way, Millis limit) {
   request.method = "GET";
   auto text = peer_request(request, {way.node, std::string{kIdentityTarget}}, way.user, false);
   PeerError error;
-  const Instant due = clock_now() + limit;
   const bool is_answered =
-      co_await exchange->ask(io_.get_executor(), std::move(text), due, limit, error);
+      co_await exchange->ask(dials_.io.get_executor(), std::move(text), due, limit, error);
   if (!is_answered) {
     if (error.code == "no_answer")
       error.what = way.node + " took the connection, but did not answer within " + describe(limit) +
                    ": is the process there stopped, or another program?";
     co_return error;
   }
-  const StreamDeadline deadline{io_.get_executor(), *exchange->stream, due};
+  const StreamDeadline deadline{dials_.io.get_executor(), *exchange->stream, due};
   auto step = Step::needs_more;
   while (step != Step::done && step != Step::broken && exchange->body.size() <= kMostOfReply)
     step = co_await exchange->next();
@@ -83,7 +83,7 @@ bool PeerGreeting::is_own_door(const PeerStream& stream) const {
 
 awaitable<bool> PeerGreeting::leads_to_own_door(NodeAddress node, Instant due) {
   constexpr uid_t kOperator = 0;  // who named the nodes of the settings
-  const auto looked_up = co_await lookups_.find(kOperator, std::move(node), due);
+  const auto looked_up = co_await dials_.lookups.find(kOperator, std::move(node), due);
   co_return std::ranges::any_of(looked_up.found, [this](const auto& at) {
     return at.port() == port_ && is_own_address(at.address());
   });

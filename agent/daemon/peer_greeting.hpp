@@ -18,15 +18,6 @@
 
 namespace acc::agent::daemon {
 
-/// Of one caller to one node.
-struct PeerWay {
-  std::string node;  ///< as the caller names it
-  NodeAddress to;
-  std::string user;
-  uid_t uid = 0;
-  std::shared_ptr<const rendezvous::TlsContext> tls;
-};
-
 /// A daemon that has said who it is.
 struct Introduced {
   std::unique_ptr<PeerStream> stream;  ///< null: the connection doesn't go on
@@ -39,19 +30,17 @@ using Introduction = boost::system::result<Introduced, PeerError>;
 /// Opens connections to other daemons, and asks each who it is before anything else.
 class PeerGreeting {
  public:
-  PeerGreeting(boost::asio::io_context& io, std::uint16_t port)
-      : io_{io}, lookups_{io}, turns_{io}, port_{port} {}
+  PeerGreeting(boost::asio::io_context& io, std::uint16_t port) : dials_{io}, port_{port} {}
 
   boost::asio::awaitable<PeerDialled> dial(PeerWay way, Millis limit);
+  /// @param limit  for the connection and its reply together
   boost::asio::awaitable<Introduction> introduce(PeerWay way, Millis limit);
   /// At our own door: what forwards it stands on this host, and reaches what it could itself.
   [[nodiscard]] bool is_own_door(const PeerStream& stream) const;
   boost::asio::awaitable<bool> leads_to_own_door(NodeAddress node, Instant due);
 
  private:
-  boost::asio::io_context& io_;
-  HostLookups lookups_;
-  DialTurns turns_;
+  PeerDials dials_;
   std::uint16_t port_;  ///< of this daemon
 };
 

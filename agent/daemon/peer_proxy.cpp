@@ -195,11 +195,11 @@ awaitable<HttpReply> PeerProxy::pass_on(Principal who, HttpRequest request) {
   const bool may_change = !is_head && request.method != "GET";
   std::string text = peer_request(request, *target, *user, is_head);
   request.body = std::string{};
-  PeerWay way{target->node, with_port(*address), *user, who.quota_owner(), *tls};
+  const auto kind = kind_there(request);
+  PeerWay way{target->node, with_port(*address), *user, who.quota_owner(), *tls, kind};
   const std::string line = *user + '@' + node_key(target->node, settings_.port);
   RequestShares::Share share;
   if (who.uid != kOperator) {
-    const auto kind = kind_there(request);
     share = take_own_share(line, kind);
     if (!share) co_return refused_as(429, kTooManyHere, too_many_to(target->node, kind));
   }
