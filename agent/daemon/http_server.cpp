@@ -80,10 +80,7 @@ void HttpServer::take(UniqueFd fd) {
   const auto who = principal_of(fd.get());
   if (!who) return;
   auto stream = unix_stream(io_.get_executor(), std::move(fd));
-  if (who->uid == unmapped_) {
-    stream->try_write(not_mapped(who->uid));
-    return stream->close();
-  }
+  if (who->uid == unmapped_) return turn_away(std::move(stream), not_mapped(who->uid));
   serve(std::move(stream), *who);
 }
 
@@ -102,7 +99,7 @@ bool HttpServer::serve(std::unique_ptr<ByteStream> stream, Principal who) {
 
 bool HttpServer::admit(std::unique_ptr<ByteStream> stream, Principal who) {
   if (is_stopped_ || !take_place(who.quota_owner())) {
-    turn_away(std::move(stream));
+    turn_away(std::move(stream), too_many());
     return false;
   }
   run(std::move(stream), std::move(who));
@@ -111,9 +108,9 @@ bool HttpServer::admit(std::unique_ptr<ByteStream> stream, Principal who) {
 
 // One try of a few words: it gets no memory of ours. What the client sends meanwhile is read once,
 // as closing a socket with unread bytes makes the kernel discard the words at the client.
-void HttpServer::turn_away(std::unique_ptr<ByteStream> stream) {
+void HttpServer::turn_away(std::unique_ptr<ByteStream> stream, const std::string& words) {
   constexpr std::size_t kMostAtOnce = 64;
-  stream->try_write(too_many());
+  stream->try_write(words);
   if (is_stopped_ || turned_away_ >= kMostAtOnce) return stream->close();
   ++turned_away_;
   asio::co_spawn(io_, read_once(io_.get_executor(), std::move(stream)),

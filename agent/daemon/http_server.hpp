@@ -52,7 +52,7 @@ class HttpServer {
   };
   void take(UniqueFd fd);
   bool admit(std::unique_ptr<ByteStream> stream, Principal who);
-  void turn_away(std::unique_ptr<ByteStream> stream);
+  void turn_away(std::unique_ptr<ByteStream> stream, const std::string& words);
   bool take_place(uid_t owner);
   /// A connection of who holds most; false: there is none that may be ended.
   bool end_one_for(uid_t owner);
