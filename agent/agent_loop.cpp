@@ -139,6 +139,7 @@ WorkerGroup::Hooks AgentLoop::worker_hooks() {
 
 LeftOvers::Hooks AgentLoop::left_over_hooks() {
   return {[this](pid_t pid) { return workers_.is_living_worker(pid); },
+          [this](pid_t pid) { return workers_.programs().has_had_signal(pid); },
           [this](const auto& asked) { course_.left_overs_asked(asked); }};
 }
 

@@ -124,7 +124,8 @@ bool LeftOvers::descends_from_worker(pid_t pid) {
     const auto known = descends_.find(at);
     // Its group, too: of a shell that has ended the program in it may be what still saves.
     descends = known != descends_.end() ? known->second
-                                        : hooks_.is_worker(at) || hooks_.is_worker(::getpgid(at));
+                                        : hooks_.is_worker(at) || hooks_.is_worker(::getpgid(at)) ||
+                                              hooks_.has_had_signal(at);
     if (descends || known != descends_.end()) break;
     line.push_back(at);
   }
@@ -135,7 +136,8 @@ bool LeftOvers::descends_from_worker(pid_t pid) {
 void LeftOvers::ask(const Containment::Member& member) {
   const pid_t pid = member.pid;
   // The group of a living worker had its signal with the worker.
-  if (hooks_.is_worker(pid) || hooks_.is_worker(::getpgid(pid))) return;
+  if (hooks_.is_worker(pid) || hooks_.is_worker(::getpgid(pid)) || hooks_.has_had_signal(pid))
+    return;
   if (!member.is_child && descends_from_worker(pid)) return;
   // It works for a program that still lives, which may be saving; later it is an orphan, so ours.
   if (!member.is_child && is_helper(pid)) return;

@@ -32,6 +32,7 @@ class LeftOvers {
 
   struct Hooks {
     std::function<bool(pid_t)> is_worker;                        ///< the leader of a living worker
+    std::function<bool(pid_t)> has_had_signal;                   ///< RankPrograms::has_had_signal
     std::function<void(const std::vector<LeftOver>&)> on_asked;  ///< these have just got SIGTERM
   };
 

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <unordered_set>
 #include <utility>
 
 namespace acc::agent {
@@ -20,25 +21,23 @@ namespace {
 
 bool asks_whole_group(int signo) { return signo == SIGINT || signo == SIGQUIT; }
 
-struct Program {
-  bool lives = false;  ///< and is still in the group of its worker
-  UniqueFd pidfd;      ///< none: there is no descriptor to spare
-};
+}  // namespace
 
 // Without descriptors /proc can't be read either: then it lives as long as its group has its
 // number.
-Program look_at(pid_t program, pid_t worker) {
-  UniqueFd pidfd{static_cast<int>(::syscall(SYS_pidfd_open, program, 0U))};
+RankPrograms::Look RankPrograms::look_at(const Asked& program) {
+  UniqueFd pidfd{static_cast<int>(::syscall(SYS_pidfd_open, program.pid, 0U))};
   if (!pidfd && errno == ESRCH) return {};
   // In this order: the number may be another process's meanwhile, but then of this group, too.
-  if (::getpgid(program) != worker) return {};
+  if (::getpgid(program.pid) != program.group) return {};
   const bool has_ended =
-      pidfd ? is_ready(pidfd.get(), POLLIN) : read_process_stat(program).state == 'Z';
+      pidfd ? is_ready(pidfd.get(), POLLIN) : read_process_stat(program.pid).state == 'Z';
   if (has_ended) return {};
+  if (pidfd && program.start_time != 0 &&
+      read_process_stat(program.pid).start_time != program.start_time)
+    return {};
   return {true, std::move(pidfd)};
 }
-
-}  // namespace
 
 RankPrograms::RankPrograms(boost::asio::io_context& io, OnWaiting on_waiting)
     : io_{io}, on_waiting_{std::move(on_waiting)}, patience_{io} {}
@@ -47,33 +46,66 @@ void RankPrograms::signal(pid_t worker, int signo, std::span<const pid_t> orphan
   const bool spares = spares_helpers(signo);
   const bool is_noted = asks_end && (spares || asks_whole_group(signo));
   SignalTargets targets;
-  bool is_told_apart = false;
+  std::unordered_set<pid_t> groups;
   if (spares || is_noted) {
     // Before the signal: a shell that dies of it has no children any more.
-    if (const auto processes = processes_of_worker(worker, orphans)) {
+    if (const auto processes = processes_of_rank(worker, roots(worker, orphans))) {
       targets = signal_targets(*processes);
-      is_told_apart = true;
+      for (const auto& process : *processes) {
+        groups.insert(process.group);
+        // Also `timeout`, which gets none: a later one would reach its program.
+        if (is_noted && process.group != worker &&
+            std::ranges::count(targets.helpers, process.pid) == 0)
+          note_signalled(process.pid);
+      }
     } else if (is_noted) {
       targets.programs = programs_of_small(worker);
     }
   }
-  if (is_noted) {
-    auto& asked = asked_[worker];
-    for (const pid_t pid : targets.programs) {
-      if (pid == worker || std::ranges::count(asked, pid) != 0 || ignores_signal(pid, signo))
-        continue;
-      asked.push_back(pid);
-    }
-  }
+  if (is_noted) note(worker, signo, targets.programs);
+  const bool is_told_apart = !groups.empty();
+  const bool reaches_group = !spares || !is_told_apart;
   // The leader is not reaped yet, so the number of its group can't have been given to others.
-  if (!spares || !is_told_apart) {
-    ::killpg(worker, signo);
-    return;
-  }
+  if (reaches_group) ::killpg(worker, signo);
   for (const pid_t pid : targets.programs) {
-    if (::getpgid(pid) == worker) ::kill(pid, signo);
+    const pid_t group = ::getpgid(pid);
+    if (groups.contains(group) && !(reaches_group && group == worker)) ::kill(pid, signo);
   }
-  if (signo == SIGTERM || signo == SIGHUP || asks_end) spared_[worker] = std::move(targets.helpers);
+  if (!reaches_group && (signo == SIGTERM || signo == SIGHUP || asks_end))
+    spared_[worker] = std::move(targets.helpers);
+}
+
+// Of a shell that has ended the program in a group of its own is known from the first signal.
+std::vector<pid_t> RankPrograms::roots(pid_t worker, std::span<const pid_t> orphans) const {
+  std::vector<pid_t> roots{orphans.begin(), orphans.end()};
+  const auto asked = asked_.find(worker);
+  if (asked == asked_.end()) return roots;
+  for (const auto& program : asked->second) {
+    if (program.group != worker && look_at(program).lives &&
+        read_process_stat(program.pid).parent == ::getpid())
+      roots.push_back(program.pid);
+  }
+  return roots;
+}
+
+void RankPrograms::note(pid_t worker, int signo, std::span<const pid_t> programs) {
+  auto& asked = asked_[worker];
+  for (const pid_t pid : programs) {
+    const bool is_known =
+        std::ranges::any_of(asked, [&](const auto& program) { return program.pid == pid; });
+    if (pid == worker || is_known || ignores_signal(pid, signo)) continue;
+    const pid_t group = ::getpgid(pid);
+    asked.push_back({pid, group, group == worker ? 0 : read_process_stat(pid).start_time});
+  }
+}
+
+void RankPrograms::note_signalled(pid_t pid) {
+  signalled_[pid] = read_process_stat(pid).start_time;
+}
+
+bool RankPrograms::has_had_signal(pid_t pid) const {
+  const auto found = signalled_.find(pid);
+  return found != signalled_.end() && read_process_stat(pid).start_time == found->second;
 }
 
 bool RankPrograms::await_programs(pid_t worker, std::function<void()> then) {
@@ -91,7 +123,7 @@ bool RankPrograms::await_programs(pid_t worker, std::function<void()> then) {
 bool RankPrograms::await_one(pid_t worker) {
   auto& programs = asked_[worker];
   for (; !programs.empty(); programs.pop_back()) {
-    auto program = look_at(programs.back(), worker);
+    auto program = look_at(programs.back());
     if (!program.lives) continue;
     watch(worker, std::move(program.pidfd));
     return true;
@@ -142,8 +174,9 @@ void RankPrograms::end_helpers(pid_t worker) {
   const auto spared = spared_.extract(worker);
   if (spared.empty()) return;
   for (const pid_t pid : spared.mapped()) {
-    if (::getpgid(pid) == worker && read_process_stat(pid).parent == ::getpid())
-      ::kill(pid, SIGTERM);
+    if (::getpgid(pid) != worker || read_process_stat(pid).parent != ::getpid()) continue;
+    note_signalled(pid);
+    ::kill(pid, SIGTERM);
   }
 }
 
@@ -151,8 +184,8 @@ std::vector<pid_t> RankPrograms::living(pid_t worker) const {
   std::vector<pid_t> living;
   const auto asked = asked_.find(worker);
   if (asked == asked_.end()) return living;
-  for (const pid_t pid : asked->second) {
-    if (look_at(pid, worker).lives) living.push_back(pid);
+  for (const auto& program : asked->second) {
+    if (look_at(program).lives) living.push_back(program.pid);
   }
   return living;
 }
@@ -163,6 +196,7 @@ void RankPrograms::clear() {
   asked_.clear();
   spared_.clear();
   awaited_.clear();
+  signalled_.clear();
 }
 
 }  // namespace acc::agent

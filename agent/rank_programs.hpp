@@ -8,15 +8,16 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
-/// What is below a worker in its process group: programs, which get its signals, and their helpers,
-/// which don't. A worker may be a shell around a program: it dies of the signal at which the
-/// program begins to save, and the rank is over when that has ended.
+/// What is below a worker (is_of_rank): programs, which get its signals, and their helpers, which
+/// don't. A worker may be a shell around a program: it dies of the signal at which the program
+/// begins to save, and the rank is over when that has ended.
 namespace acc::agent {
 
 class RankPrograms {
@@ -40,6 +41,9 @@ class RankPrograms {
   void end_helpers(pid_t worker);
   /// Of a worker that has ended.
   [[nodiscard]] bool are_awaited(pid_t worker) const { return awaited_.contains(worker); }
+  /// Whether the process, or the one that it runs, got its signal here: a second one would come
+  /// into the handler of the first. Not told of those in the group of a living worker.
+  [[nodiscard]] bool has_had_signal(pid_t pid) const;
   /// Those of the worker that live and were asked to end, as far as they are known.
   [[nodiscard]] std::vector<pid_t> living(pid_t worker) const;
   /// Before a round.
@@ -47,12 +51,27 @@ class RankPrograms {
 
  private:
   using Descriptor = boost::asio::posix::stream_descriptor;
+  /// A program that was asked to end. As long as its worker isn't reaped nothing else has the
+  /// number of the worker's group; in another one its time of start tells it from a later process.
+  struct Asked {
+    pid_t pid = 0;
+    pid_t group = 0;
+    std::uint64_t start_time = 0;  ///< 0: in the worker's group
+  };
+  struct Look {
+    bool lives = false;  ///< and is still in its group
+    UniqueFd pidfd;      ///< none: there is no descriptor to spare
+  };
   struct Awaited {
     std::unique_ptr<Descriptor> pidfd;  ///< of one of the programs
     std::unique_ptr<boost::asio::steady_timer> look_again;  ///< where that can't be had
     std::function<void()> then;
   };
 
+  static Look look_at(const Asked& program);
+  [[nodiscard]] std::vector<pid_t> roots(pid_t worker, std::span<const pid_t> orphans) const;
+  void note(pid_t worker, int signo, std::span<const pid_t> programs);
+  void note_signalled(pid_t pid);
   bool await_one(pid_t worker);
   void watch(pid_t worker, UniqueFd pidfd);
   void tell_later();
@@ -61,9 +80,10 @@ class RankPrograms {
   OnWaiting on_waiting_;
   boost::asio::steady_timer patience_;
   bool is_told_ = false;
-  std::unordered_map<pid_t, std::vector<pid_t>> asked_;   ///< programs, by their worker
+  std::unordered_map<pid_t, std::vector<Asked>> asked_;   ///< programs, by their worker
   std::unordered_map<pid_t, std::vector<pid_t>> spared_;  ///< helpers, by their worker
   std::unordered_map<pid_t, Awaited> awaited_;            ///< by the worker
+  std::unordered_map<pid_t, std::uint64_t> signalled_;  ///< has_had_signal(): times of their start
 };
 
 }  // namespace acc::agent

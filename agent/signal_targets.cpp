@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <climits>
 #include <csignal>
 #include <string_view>
@@ -33,12 +34,12 @@ bool is_of_multiprocessing(std::string_view command_line) {
 }
 
 // Forked and never executed anything: all that exec replaces is as in its parent.
-bool is_fork_of(const GroupProcess& parent, const GroupProcess& process) {
+bool is_fork_of(const RankProcess& parent, const RankProcess& process) {
   return !process.program.empty() && process.program == parent.program &&
          process.command_line == parent.command_line;
 }
 
-bool is_helper_of(const GroupProcess& parent, const GroupProcess& process) {
+bool is_helper_of(const RankProcess& parent, const RankProcess& process) {
   return is_fork_of(parent, process) || is_of_multiprocessing(process.command_line);
 }
 
@@ -48,9 +49,29 @@ std::string program_of(const std::string& folder) {
   return length > 0 ? std::string(path, static_cast<std::size_t>(length)) : std::string{};
 }
 
-GroupProcess describe_process(pid_t pid, pid_t parent, pid_t group) {
+RankProcess describe_process(pid_t pid, pid_t parent) {
   const auto folder = "/proc/" + std::to_string(pid);
-  return {pid, parent, group, program_of(folder), read_small_file(folder + "/cmdline")};
+  return {pid,
+          parent,
+          ::getpgid(pid),
+          ::getsid(pid),
+          program_of(folder),
+          read_small_file(folder + "/cmdline")};
+}
+
+std::string_view base_name(std::string_view path) {
+  return path.substr(path.rfind('/') + 1);  // npos + 1 is 0
+}
+
+bool is_shell(const RankProcess& process) {
+  constexpr std::array<std::string_view, 9> kShells{"bash", "sh",      "dash", "zsh", "ksh",
+                                                    "mksh", "busybox", "ash",  "fish"};
+  return std::ranges::count(kShells, base_name(process.program)) != 0;
+}
+
+bool is_timeout(const RankProcess& process) {
+  const std::string_view line{process.command_line};
+  return base_name(line.substr(0, line.find('\0'))) == "timeout";
 }
 
 // Each thread has a list of children, which is a file to read. By the links of their folder.
@@ -73,32 +94,43 @@ bool spares_helpers(int signo) {
   return std::ranges::count(kToAll, signo) == 0;
 }
 
-SignalTargets signal_targets(std::span<const GroupProcess> processes) {
+bool is_of_rank(const RankProcess& parent, const RankProcess& child) {
+  if (child.group == parent.group) return true;
+  return child.group == child.pid && child.session == parent.session && is_shell(parent);
+}
+
+SignalTargets signal_targets(std::span<const RankProcess> processes) {
   SignalTargets targets;
-  std::unordered_map<pid_t, const GroupProcess*> known;
+  std::unordered_map<pid_t, const RankProcess*> known;
   for (const auto& process : processes) {
     known.emplace(process.pid, &process);
-    if (process.group != processes.front().group) continue;
-    const auto parent = known.find(process.parent);
-    const bool helps = parent != known.end() && is_helper_of(*parent->second, process);
-    (helps ? targets.helpers : targets.programs).push_back(process.pid);
+    const auto found = known.find(process.parent);
+    const auto* const parent = found != known.end() ? found->second : nullptr;
+    const bool is_timed = parent != nullptr && is_timeout(*parent);
+    // A fork of `timeout` is about to execute the program.
+    if (parent != nullptr && !is_timed && is_helper_of(*parent, process)) {
+      targets.helpers.push_back(process.pid);
+    } else if (is_timed || !is_timeout(process)) {
+      targets.programs.push_back(process.pid);
+    }
   }
+  if (targets.programs.empty()) targets.programs.push_back(processes.front().pid);
   return targets;
 }
 
 bool is_helper(pid_t pid) {
   const pid_t parent = read_process_stat(pid).parent;
-  return parent > 0 &&
-         is_helper_of(describe_process(parent, 0, 0), describe_process(pid, parent, 0));
+  return parent > 0 && is_helper_of(describe_process(parent, 0), describe_process(pid, parent));
 }
 
-std::optional<std::vector<GroupProcess>> processes_of_worker(pid_t worker,
-                                                             std::span<const pid_t> orphans) {
+std::optional<std::vector<RankProcess>> processes_of_rank(pid_t worker,
+                                                          std::span<const pid_t> orphans) {
   constexpr std::size_t kMostFiles = 500;  // of /proc; 10 to 20 µs each where it was measured
   constexpr std::size_t kFilesOfProcess = 4;
   constexpr std::size_t kMostText = std::size_t{1} << 20U;
   if (!can_list_children(worker)) return std::nullopt;
-  std::vector<GroupProcess> found{describe_process(worker, 0, worker)};
+  std::vector<RankProcess> found{describe_process(worker, 0)};
+  for (const pid_t orphan : orphans) found.push_back(describe_process(orphan, worker));
   std::size_t files = 0;
   std::size_t text = 0;
   for (std::size_t i = 0; i < found.size(); ++i) {
@@ -106,12 +138,12 @@ std::optional<std::vector<GroupProcess>> processes_of_worker(pid_t worker,
     files += kFilesOfProcess + count_threads(parent);
     text += found[i].command_line.size();
     if (files > kMostFiles || text > kMostText) return std::nullopt;
-    auto children = children_of(parent);
-    if (i == 0) children.insert(children.end(), orphans.begin(), orphans.end());
-    for (const pid_t child : children) {
-      if (::getpgid(child) != worker) continue;
+    for (const pid_t child : children_of(parent)) {
+      // One that is to be looked at costs more than this call.
+      if (const pid_t group = ::getpgid(child); group != found[i].group && group != child) continue;
       if (found.size() * kFilesOfProcess >= kMostFiles) return std::nullopt;
-      found.push_back(describe_process(child, parent, worker));
+      auto process = describe_process(child, parent);
+      if (is_of_rank(found[i], process)) found.push_back(std::move(process));
     }
   }
   return found;
@@ -123,11 +155,10 @@ std::vector<pid_t> programs_of_small(pid_t worker) {
   std::vector<pid_t> programs;
   if (count_threads(worker) > kMostThreads) return programs;
   const auto children = children_of(worker);
-  const auto parent = describe_process(worker, 0, worker);
+  const auto parent = describe_process(worker, 0);
   for (std::size_t i = 0; i < std::min(children.size(), kMostChildren); ++i) {
     const pid_t child = children[i];
-    if (::getpgid(child) == worker &&
-        !is_helper_of(parent, describe_process(child, worker, worker)))
+    if (::getpgid(child) == worker && !is_helper_of(parent, describe_process(child, worker)))
       programs.push_back(child);
   }
   return programs;

@@ -7,16 +7,17 @@
 #include <string>
 #include <vector>
 
-/// Which processes of a worker's group receive a signal that asks for something: the worker and the
-/// programs below it, but not what the worker forked to help itself, as data loaders
+/// Which processes of a rank receive a signal that asks for something: the worker and the programs
+/// below it, but not what the worker forked to help itself, as data loaders
 /// (docs/decisions/0051-who-gets-a-signal.md).
 namespace acc::agent {
 
 /// A worker or one of its descendants, as /proc shows it.
-struct GroupProcess {
+struct RankProcess {
   pid_t pid = 0;
   pid_t parent = 0;  ///< the worker itself where the real one has exited
   pid_t group = 0;
+  pid_t session = 0;
   std::string program;       ///< what /proc/PID/exe names; empty: it can't be read
   std::string command_line;  ///< a zero byte behind each word
 };
@@ -30,17 +31,25 @@ struct SignalTargets {
 /// sends to groups, and those that no process can handle.
 [[nodiscard]] bool spares_helpers(int signo);
 
-/// @param processes  the worker first, each behind its parent
-[[nodiscard]] SignalTargets signal_targets(std::span<const GroupProcess> processes);
+/// Whether a child of one of the rank's processes is of the rank, too: it is in its group, or a
+/// shell started it in a group of its own (job control; `timeout` makes itself one), in the same
+/// session. What is in a session of its own isn't, nor what another program than a shell gave a
+/// group of its own.
+[[nodiscard]] bool is_of_rank(const RankProcess& parent, const RankProcess& child);
+
+/// `timeout` is in neither list: it sends each signal that it handles twice to the program that it
+/// runs, dies of others, and ends with that program.
+/// @param processes  of the rank: the worker first, each behind its parent
+[[nodiscard]] SignalTargets signal_targets(std::span<const RankProcess> processes);
 
 /// Whether a living process is a helper of its parent.
 [[nodiscard]] bool is_helper(pid_t pid);
 
-/// The worker and its descendants in its group, ready for signal_targets. Takes some milliseconds
-/// at most.
-/// @param orphans  processes of its group whose parents have exited
+/// The worker and its descendants that are of the rank, ready for signal_targets. Takes some
+/// milliseconds at most.
+/// @param orphans  processes of the rank whose parents have exited
 /// @return nothing: there are too many, or /proc doesn't tell
-[[nodiscard]] std::optional<std::vector<GroupProcess>> processes_of_worker(
+[[nodiscard]] std::optional<std::vector<RankProcess>> processes_of_rank(
     pid_t worker, std::span<const pid_t> orphans);
 
 /// Programs right below a worker that has few threads and children, as a shell around one, for a

@@ -93,6 +93,7 @@ class WorkerGroup {
   bool reap_orphans();
   /// True for the leader of a living worker.
   [[nodiscard]] bool is_living_worker(pid_t pid) const { return living_.contains(pid); }
+  [[nodiscard]] const RankPrograms& programs() const { return programs_; }
   [[nodiscard]] const std::vector<WorkerRecord>& records() const { return records_; }
   [[nodiscard]] Spawner& spawner() { return spawner_; }
 

@@ -170,6 +170,47 @@ class Helpers(JobTest):
             self.assert_nothing_left(job)
 
 
+# A process of multiprocessing is the rank, as in scripts that start one for each GPU: it saves for a second.
+SAVES_IN_A_CHILD = """
+import multiprocessing, os, signal, sys, time
+def mark(word):
+    with open(os.environ["FAKE_EVENTS"], "a") as file:
+        file.write(f"{word} {os.environ['RANK']} 0 {os.getpid()}\\n")
+def train():
+    def save(signo, frame):
+        mark("got_" + signal.Signals(signo).name)
+        end = time.monotonic() + 1
+        while time.monotonic() < end: time.sleep(0.05)
+        mark("saved")
+        os._exit(0)
+    signal.signal(signal.SIGTERM, save)
+    mark("up")
+    while True: time.sleep(0.05)
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    children = [multiprocessing.get_context(sys.argv[-1]).Process(target=train) for _ in range(2)]
+    for child in children: child.start()
+    for child in children: child.join()
+"""
+
+
+class Children(JobTest):
+    def test_processes_of_multiprocessing_got_sigterm_twice_and_the_second_one_into_their_checkpoint(self):
+        folder = tempfile.mkdtemp(prefix="acc-test-")
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        script = os.path.join(folder, "train.py")
+        write(script, SAVES_IN_A_CHILD)
+        for method in ("fork", "spawn"):
+            for signo, flags, code in ((signal.SIGTERM, "", 143), (signal.SIGUSR1, "--preempt_signals USR1", 75)):
+                job = self.job("--nproc_per_node 1 " + flags, [method], program=[script], env={"PYTHON_EXEC": sys.executable})
+                job.wait_events("up", 2)
+                job.process.send_signal(signo)
+                self.assertEqual(job.wait(15), code, job.stderr)
+                for child in {event[3] for event in job.events("up")}:
+                    self.assertEqual([event[0] for event in job.events() if event[3] == child], ["up", "got_SIGTERM", "saved"], job.stderr)
+                self.assert_nothing_left(job)
+
+
 # Rank 0 waits at its end for an upload, which has a session of its own and ends when rank 0 has received its signal.
 UPLOADS = """
 import os, signal, subprocess, sys
@@ -314,6 +355,48 @@ class Wrappers(JobTest):
         self.assert_saved(job, 0, "SIGTERM", ranks=(0,))
         words = [event[0] for event in job.events()]
         self.assertGreater(words.index("again"), words.index("saved"), words)
+
+    def test_the_program_behind_timeout_lost_its_checkpoint(self):
+        """`timeout` makes a group of its own, and passes on what it handles: USR1 it dies of."""
+        self.assert_all_saved([(interpreter, wrapper) for interpreter in ("/bin/bash", "/bin/dash") for wrapper in (
+            'timeout 1000 {python} {script} "$@"\necho "ended $?"', "timeout --foreground 1000 {python} {script}; true",
+            "(timeout 1000 {python} {script}; true)", "exec timeout 1000 {python} {script}")])
+
+    def assert_all_saved(self, shells):
+        """At SIGTERM and at a pre-emption. All jobs at once."""
+        ways = (("--grace 60", signal.SIGTERM, 143), ("--preempt_signals USR1 --preempt_grace 60", signal.SIGUSR1, 75))
+        jobs = [(self.wrapped(flags, interpreter=interpreter, wrapper=wrapper), code, signo)
+                for interpreter, wrapper in shells for flags, signo, code in ways]
+        for job, _, signo in jobs:
+            job.process.send_signal(signo)
+        for job, code, signo in jobs:
+            self.assert_saved(job, code, signo.name)
+
+    def test_the_program_behind_timeout_got_a_second_signal_as_another_rank_had_ended(self):
+        """150 ms after a rank that left a process."""
+        job = self.wrapped("--preempt_signals USR1 --preempt_grace 60", wrapper="""if [ $RANK = 0 ]; then setsid sleep 1000 & fi
+[ $RANK = 1 ] || {{ echo up 0 0 $$ >>$FAKE_EVENTS; exec sleep 1000; }}\ntimeout 1000 {python} {script}; true""")
+        job.process.send_signal(signal.SIGUSR1)
+        self.assertEqual(job.wait(15), 75, job.stderr)
+        self.assertEqual([event[0] for event in job.events() if event[1] == "1"], ["up", "got_SIGUSR1", "saved"], job.stderr)
+        self.assertIn("left-over", job.stderr)
+        self.assert_nothing_left(job)
+
+    def test_the_program_of_an_interactive_shell_was_never_asked(self):
+        """It ignores SIGTERM, and gives each program a group of its own where it has job control."""
+        self.assert_all_saved([("/bin/bash", "set -m; {python} {script}; true"), ("/bin/bash", "set -m; {python} {script} & wait $!; wait $!")])
+        job = self.wrapped("--grace 60", interpreter="/bin/bash -i", wrapper="{python} {script}; exit 0")
+        job.process.terminate()
+        self.assert_saved(job, 143, "SIGTERM")
+
+    def test_the_program_that_ignored_a_preemption_in_a_group_of_its_own_gets_sigterm_too(self):
+        job = self.wrapped("--preempt_signals USR1 --preempt_grace 1s --grace 60", ["hangs"], wrapper='set -m; {python} {script} "$@"; true', ranks=1)
+        job.process.send_signal(signal.SIGUSR1)
+        job.wait_events("got_SIGTERM", 1)
+        os.kill(int(job.events("got_SIGTERM")[0][3]), signal.SIGKILL)
+        self.assertEqual(job.wait(15), 75)
+        self.assertEqual([event[0] for event in job.events()], ["up", "got_SIGUSR1", "got_SIGTERM"])
+        self.assert_nothing_left(job)
 
     def test_a_wrapped_program_that_doesnt_end_has_the_whole_time_then_sigterm_then_sigkill(self):
         job = self.wrapped("--preempt_signals USR1 --preempt_grace 2s --grace 2s", ["hangs"], ranks=1)

@@ -62,6 +62,7 @@ struct Loop {
   LeftOvers left_overs{io,
                        containment,
                        {[this](pid_t pid) { return std::ranges::count(workers, pid) != 0; },
+                        [](pid_t) { return false; },
                         [this](const std::vector<LeftOver>& processes) {
                           asked += processes.size();
                           for (const auto& process : processes) named += !process.name.empty();

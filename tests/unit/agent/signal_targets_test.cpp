@@ -27,16 +27,17 @@ std::string words(std::initializer_list<const char*> all) {
 const std::string kPython = "/usr/bin/python3.11";
 const std::string kTrain = words({"python3", "-u", "train.py"});
 constexpr pid_t kGroup = 10;
+constexpr pid_t kSession = 1;
 
 }  // namespace
 
 SCENARIO("data loaders were killed by the SIGTERM at which the worker was to save", "[agent]") {
-  const std::vector<GroupProcess> table{
-      {10, 1, kGroup, kPython, kTrain},
-      {11, 10, kGroup, kPython, kTrain},
-      {12, 10, kGroup, kPython, kTrain},
-      {13, 12, kGroup, kPython, kTrain},
-      {14, 12, kGroup, "/usr/bin/ffmpeg", words({"ffmpeg", "-i", "x"})},
+  const std::vector<RankProcess> table{
+      {10, 1, kGroup, kSession, kPython, kTrain},
+      {11, 10, kGroup, kSession, kPython, kTrain},
+      {12, 10, kGroup, kSession, kPython, kTrain},
+      {13, 12, kGroup, kSession, kPython, kTrain},
+      {14, 12, kGroup, kSession, "/usr/bin/ffmpeg", words({"ffmpeg", "-i", "x"})},
   };
   const auto targets = signal_targets(table);
   CHECK(targets.programs == Pids{10, 14});
@@ -49,15 +50,16 @@ SCENARIO("processes of Python's multiprocessing are helpers, however they were s
   const char* const tracker = "from multiprocessing.resource_tracker import main;main(6)";
   const char* const server = "from multiprocessing.forkserver import main; main(…)";
   const char* const dill = "from multiprocess.resource_tracker import main;main(6)";
-  const std::vector<GroupProcess> table{
-      {10, 1, kGroup, kPython, kTrain},
-      {11, 10, kGroup, kPython, words({"python3", "-c", spawned, "--multiprocessing-fork"})},
-      {12, 10, kGroup, kPython, words({"python3", "-u", "-c", tracker})},
-      {13, 10, kGroup, kPython, words({"python3", "-c", server})},
-      {14, 13, kGroup, kPython, words({"python3", "-c", server})},
-      {15, 10, kGroup, kPython, words({"python3", "-c", dill})},
-      {16, 10, kGroup, kPython, words({"python3", "-c", "import multiprocessing"})},
-      {17, 10, kGroup, kPython, words({"python3", "from multiprocessing.py"})},
+  const std::vector<RankProcess> table{
+      {10, 1, kGroup, kSession, kPython, kTrain},
+      {11, 10, kGroup, kSession, kPython,
+       words({"python3", "-c", spawned, "--multiprocessing-fork"})},
+      {12, 10, kGroup, kSession, kPython, words({"python3", "-u", "-c", tracker})},
+      {13, 10, kGroup, kSession, kPython, words({"python3", "-c", server})},
+      {14, 13, kGroup, kSession, kPython, words({"python3", "-c", server})},
+      {15, 10, kGroup, kSession, kPython, words({"python3", "-c", dill})},
+      {16, 10, kGroup, kSession, kPython, words({"python3", "-c", "import multiprocessing"})},
+      {17, 10, kGroup, kSession, kPython, words({"python3", "from multiprocessing.py"})},
   };
   const auto targets = signal_targets(table);
   CHECK(targets.programs == Pids{10, 16, 17});
@@ -67,12 +69,12 @@ SCENARIO("processes of Python's multiprocessing are helpers, however they were s
 SCENARIO("a worker that is a shell around a program passes a signal on to it", "[agent]") {
   const std::string shell = "/usr/bin/bash";
   const auto script = words({"bash", "run.sh"});
-  const std::vector<GroupProcess> table{
-      {10, 1, kGroup, shell, script},
-      {11, 10, kGroup, shell, script},  // ( … ) or f &
-      {12, 11, kGroup, kPython, kTrain},
-      {13, 12, kGroup, kPython, kTrain},
-      {14, 10, kGroup, shell, words({"bash", "other.sh"})},
+  const std::vector<RankProcess> table{
+      {10, 1, kGroup, kSession, shell, script},
+      {11, 10, kGroup, kSession, shell, script},  // ( … ) or f &
+      {12, 11, kGroup, kSession, kPython, kTrain},
+      {13, 12, kGroup, kSession, kPython, kTrain},
+      {14, 10, kGroup, kSession, shell, words({"bash", "other.sh"})},
   };
   const auto targets = signal_targets(table);
   CHECK(targets.programs == Pids{10, 12, 14});
@@ -80,15 +82,54 @@ SCENARIO("a worker that is a shell around a program passes a signal on to it", "
 }
 
 SCENARIO("a process is no helper where it can't be known", "[agent]") {
-  const std::vector<GroupProcess> table{
-      {10, 1, kGroup, "", kTrain},
-      {11, 10, kGroup, "", kTrain},
-      {12, 10, 12, kPython, kTrain},  // in a group of its own
-      {13, 10, kGroup, "/opt/python3", kTrain},
+  const std::vector<RankProcess> table{
+      {10, 1, kGroup, kSession, "", kTrain},
+      {11, 10, kGroup, kSession, "", kTrain},
+      {13, 10, kGroup, kSession, "/opt/python3", kTrain},
   };
   const auto targets = signal_targets(table);
   CHECK(targets.programs == Pids{10, 11, 13});
   CHECK(targets.helpers.empty());
+}
+
+SCENARIO("the program behind `timeout` in a script got no signal, or two", "[agent]") {
+  const std::string shell = "/usr/bin/bash";
+  const auto script = words({"bash", "run.sh"});
+  const std::vector<RankProcess> table{
+      {10, 1, kGroup, kSession, shell, script},
+      {11, 10, 11, kSession, "/usr/bin/timeout", words({"timeout", "23h", "python3", "train.py"})},
+      {12, 11, 11, kSession, kPython, kTrain},
+      {13, 12, 11, kSession, kPython, kTrain},
+      {14, 12, 11, kSession, "/usr/bin/ffmpeg", words({"ffmpeg"})},
+  };
+  const auto targets = signal_targets(table);
+  CHECK(targets.programs == Pids{10, 12, 14});
+  CHECK(targets.helpers == Pids{13});
+}
+
+SCENARIO("what `timeout` forked is no helper before it executes its program", "[agent]") {
+  const auto line = words({"/usr/bin/timeout", "23h", "python3", "train.py"});
+  const std::vector<RankProcess> table{
+      {10, 1, kGroup, kSession, "/usr/bin/timeout", line},
+      {11, 10, kGroup, kSession, "/usr/bin/timeout", line},
+  };
+  CHECK(signal_targets(table).programs == Pids{11});
+}
+
+SCENARIO("what a shell gave a group of its own is of the rank, and what left the session is not",
+         "[agent]") {
+  const RankProcess shell{10, 1, kGroup, kSession, "/usr/bin/bash", words({"bash", "-i"})};
+  const RankProcess python{10, 1, kGroup, kSession, kPython, kTrain};
+  const RankProcess in_group{11, 10, kGroup, kSession, kPython, kTrain};
+  const RankProcess in_own{11, 10, 11, kSession, kPython, kTrain};
+  const RankProcess in_session{11, 10, 11, 11, kPython, kTrain};
+  const RankProcess in_another{11, 10, 77, kSession, kPython, kTrain};
+  CHECK(is_of_rank(shell, in_group));
+  CHECK(is_of_rank(shell, in_own));
+  CHECK_FALSE(is_of_rank(shell, in_session));
+  CHECK_FALSE(is_of_rank(shell, in_another));
+  CHECK(is_of_rank(python, in_group));
+  CHECK_FALSE(is_of_rank(python, in_own));
 }
 
 SCENARIO("what a terminal sends to a group reaches all of it", "[agent]") {
@@ -131,7 +172,7 @@ struct ForkedGroup {
 
 SCENARIO("the forks of a living process are found as its helpers", "[agent]") {
   const ForkedGroup group{3};
-  const auto found = processes_of_worker(group.leader, {});
+  const auto found = processes_of_rank(group.leader, {});
   REQUIRE(found);
   const auto targets = signal_targets(*found);
   CHECK(targets.programs == Pids{group.leader});
@@ -141,6 +182,6 @@ SCENARIO("the forks of a living process are found as its helpers", "[agent]") {
 SCENARIO("a worker with very many processes holds up no loop: its whole group is signalled",
          "[agent]") {
   const ForkedGroup group{250};
-  CHECK_FALSE(processes_of_worker(group.leader, {}));
-  CHECK_FALSE(processes_of_worker(-1, {}));
+  CHECK_FALSE(processes_of_rank(group.leader, {}));
+  CHECK_FALSE(processes_of_rank(-1, {}));
 }
