@@ -85,7 +85,7 @@ AgentLoop::AgentLoop(const JobPlan& plan, const GuardianLink& guardian,
                timers_, output_, [this] { return node_name(); }}},
       health_{io_, plan_, guardian, group_, health_hooks()},
       telemetry_{{io_, plan_, group_, messages_, output_, status_, health_}},
-      signals_{io_, group_, signal_hooks()},
+      signals_{io_, group_, guardian.pid, signal_hooks()},
       parents_{io_, guardian, parent_hooks()},
       course_{{io_, guardian.pid, reader_of(plan), group_, signals_, containment_, starter_,
                messages_, terms_, recorder_, telemetry_.events(),
@@ -124,6 +124,7 @@ int AgentLoop::run() {
 
 WorkerGroup::Hooks AgentLoop::worker_hooks() {
   return {[this](const auto& record) { on_exit(record); },
+          [this] { signals_.take_arrived(); },
           [this](const auto& failure) { on_started(failure); },
           [this](const auto& failure) {
             handle(StartFailed{failure, clock_now()});
@@ -483,7 +484,8 @@ void AgentLoop::make_workers(const StartRound& a) {
 void AgentLoop::act(const SignalWorkers& a) {
   if (signals_.is_of_two_presses() && a.signo == SIGINT) return;
   const bool asks_end = group_.phase == Phase::stopping;  // else it is passed on, and ends nothing
-  workers_.signal(a.signo, asks_end ? WorkerGroup::Asks::an_end : WorkerGroup::Asks::nothing);
+  workers_.signal(a.signo, asks_end ? WorkerGroup::Asks::an_end : WorkerGroup::Asks::nothing,
+                  signals_.delivered(a.signo));
 }
 
 void AgentLoop::act(const TerminateEscaped&) {

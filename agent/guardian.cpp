@@ -8,6 +8,7 @@
 #include "agent/orphan_sweep.hpp"
 #include "agent/process_stat.hpp"
 #include "agent/report_file.hpp"
+#include "agent/signal_sender.hpp"
 #include "agent/small_file.hpp"
 #include "agent/terminal.hpp"
 #include "common/exit_codes.hpp"
@@ -52,6 +53,8 @@ constexpr unsigned kImpatient = 3;
 constexpr std::chrono::seconds kStoppedAgent{5};
 // On several hosts it leaves by itself, with the right exit code, one second after the third.
 constexpr std::chrono::seconds kDeafOnHosts{5};
+// A manager's signal reaches all processes of a job within that.
+constexpr std::chrono::milliseconds kBehindManager{50};
 constexpr std::chrono::nanoseconds kHeldAgent{std::chrono::milliseconds{200}};
 
 /// By SIGSTOP, or for another reason that SIGCONT ends.
@@ -181,6 +184,7 @@ class Guardian {
       lease_.check();  // first: what a signal would continue may have to be dead by now
       follow_terminal();
       forward_signals();
+      forward_held();
       if (const auto status = reap()) return *status;
       // Dead, and a debugger takes its status first: its descriptor stays readable meanwhile.
       is_agent_held_ = is_ready(agent_fd_.get(), POLLIN);
@@ -197,7 +201,7 @@ class Guardian {
                     {lease_.clock_fd(), POLLIN, 0}};
     auto patience = lease_.may_sleep();
     if (is_agent_held_) patience = std::min(patience.value_or(kHeldAgent), kHeldAgent);
-    for (const auto& until : {deaf_from_, look_at_}) {
+    for (const auto& until : {deaf_from_, look_at_, held_until_}) {
       if (!until) continue;
       const std::chrono::nanoseconds left = *until - std::chrono::steady_clock::now();
       patience = std::max(std::chrono::nanoseconds{0}, std::min(left, patience.value_or(left)));
@@ -258,10 +262,23 @@ class Guardian {
         say("a job on several nodes can't be suspended");
         continue;
       }
+      if (signo != SIGTSTP && signo != SIGCONT && is_of_job_manager(info)) {
+        held_.push_back(signo);
+        held_until_ = now + kBehindManager;
+        continue;
+      }
       ::kill(agent_, signo);
       // The shell waits for us, not for the workers: when they are suspended, so are we.
       if (signo == SIGTSTP) stop_this_process();
     }
+  }
+
+  // The agent gets it from the manager, too, at about this moment: it tells by that one that the
+  // workers have it, and a signal that is pending swallows the next one.
+  void forward_held() {
+    if (!held_until_ || std::chrono::steady_clock::now() < *held_until_) return;
+    held_until_.reset();
+    for (const int signo : std::exchange(held_, {})) ::kill(agent_, signo);
   }
 
   // Reaps whatever is dead; the agent's status if it was among them.
@@ -343,6 +360,8 @@ class Guardian {
   std::optional<termios> modes_ = terminal_modes();
   pid_t terminal_group_ = 0;
   pid_t interrupt_watch_ = -1;
+  std::vector<int> held_;  ///< signals of a job's manager, until then
+  std::optional<std::chrono::steady_clock::time_point> held_until_;
   unsigned interrupts_ = 0;
   std::optional<Instant> deaf_from_;  ///< an agent that still runs then does not react to signals
   std::optional<Instant> look_at_;    ///< whether the agent is stopped: one was asked to end

@@ -1,6 +1,7 @@
 #include "agent/job_signals.hpp"
 
 #include "agent/interrupt_watch.hpp"
+#include "agent/signal_sender.hpp"
 
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -37,25 +38,36 @@ bool asks_for_end(const Event& event) {
                            : std::holds_alternative<GuardianLost>(event);
 }
 
-JobSignals::JobSignals(boost::asio::io_context& io, const GroupState& group, Hooks hooks)
-    : group_{group}, hooks_{std::move(hooks)}, signals_{io, open_signals()} {}
+JobSignals::JobSignals(boost::asio::io_context& io, const GroupState& group, pid_t guardian,
+                       Hooks hooks)
+    : group_{group}, guardian_{guardian}, hooks_{std::move(hooks)}, signals_{io, open_signals()} {}
 
 void JobSignals::watch() {
   signals_.async_wait(
       boost::asio::posix::stream_descriptor::wait_read, [this](boost::system::error_code error) {
         if (error) return;
-        signalfd_siginfo info{};
-        while (!is_stopped_ &&
-               ::read(signals_.native_handle(), &info, sizeof info) == sizeof info) {
-          const bool is_of_terminal =
-              info.ssi_code == SI_QUEUE && info.ssi_int == kTerminalInterrupt;
-          const bool has_workers =
-              group_.phase == Phase::running || group_.phase == Phase::stopping;
-          if (!is_of_terminal) take(static_cast<int>(info.ssi_signo));
-          if (is_of_terminal && has_workers) hooks_.on_press();
-        }
+        take_arrived();
         if (!is_stopped_) watch();
       });
+}
+
+void JobSignals::take_arrived() {
+  using From = DeliveredSignals::From;
+  signalfd_siginfo info{};
+  while (!is_stopped_ && ::read(signals_.native_handle(), &info, sizeof info) == sizeof info) {
+    const int signo = static_cast<int>(info.ssi_signo);
+    const bool is_of_terminal = info.ssi_code == SI_QUEUE && info.ssi_int == kTerminalInterrupt;
+    const bool has_workers = group_.phase == Phase::running || group_.phase == Phase::stopping;
+    if (is_of_terminal) {
+      if (has_workers) hooks_.on_press();
+      continue;
+    }
+    const bool is_of_guardian = static_cast<pid_t>(info.ssi_pid) == guardian_;
+    const auto from = is_of_guardian            ? From::guardian
+                      : is_of_job_manager(info) ? From::manager
+                                                : From::other;
+    if (signo == SIGCHLD || delivered_.take(signo, from, clock_now())) take(signo);
+  }
 }
 
 void JobSignals::take(int signo) {

@@ -1,11 +1,15 @@
 #pragma once
 
+#include "agent/delivered_signals.hpp"
 #include "agent/group_state.hpp"
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 
+#include <sys/types.h>
+
 #include <functional>
+#include <optional>
 
 namespace acc::agent {
 
@@ -28,9 +32,16 @@ class JobSignals {
     /// Collects the workers' stacks before `signo` ends them. @return false: not now
     std::function<bool(int signo, std::function<void()> done)> collect_stacks;
   };
-  JobSignals(boost::asio::io_context& io, const GroupState& group, Hooks hooks);
+  JobSignals(boost::asio::io_context& io, const GroupState& group, pid_t guardian, Hooks hooks);
 
   void watch();
+  /// Those that have arrived. A worker that died of one is reported to have died by itself if its
+  /// end is looked at before.
+  void take_arrived();
+  /// When the workers got such a signal directly; nothing: they get it from here.
+  [[nodiscard]] std::optional<Instant> delivered(int signo) const {
+    return delivered_.when(signo, clock_now());
+  }
   /// The job is over: signals wait until end_asked() looks at them.
   void stop() { is_stopped_ = true; }
 
@@ -50,8 +61,10 @@ class JobSignals {
   void dump_stacks_before(int signo);
 
   const GroupState& group_;
+  pid_t guardian_;
   Hooks hooks_;
   boost::asio::posix::stream_descriptor signals_;
+  DeliveredSignals delivered_;
   bool is_stopped_ = false;
   bool stops_after_stacks_ = false;  ///< the first SIGQUIT; the next one doesn't wait for them
   bool is_of_two_presses_ = false;

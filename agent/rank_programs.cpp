@@ -12,7 +12,6 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <unordered_set>
 #include <utility>
 
 namespace acc::agent {
@@ -42,9 +41,9 @@ RankPrograms::Look RankPrograms::look_at(const Asked& program) {
 RankPrograms::RankPrograms(boost::asio::io_context& io, OnWaiting on_waiting)
     : io_{io}, on_waiting_{std::move(on_waiting)}, patience_{io} {}
 
-void RankPrograms::signal(pid_t worker, int signo, std::span<const pid_t> orphans, bool asks_end) {
+void RankPrograms::signal(pid_t worker, int signo, std::span<const pid_t> orphans, Way way) {
   const bool spares = spares_helpers(signo);
-  const bool is_noted = asks_end && (spares || asks_whole_group(signo));
+  const bool is_noted = way.asks_end && (spares || asks_whole_group(signo));
   SignalTargets targets;
   std::unordered_set<pid_t> groups;
   if (spares || is_noted) {
@@ -63,16 +62,21 @@ void RankPrograms::signal(pid_t worker, int signo, std::span<const pid_t> orphan
     }
   }
   if (is_noted) note(worker, signo, targets.programs);
-  const bool is_told_apart = !groups.empty();
-  const bool reaches_group = !spares || !is_told_apart;
+  if (!way.is_delivered) send(worker, signo, targets.programs, groups);
+  const bool ends_helpers = signo == SIGTERM || signo == SIGHUP || way.asks_end;
+  if (spares && !groups.empty() && ends_helpers) spared_[worker] = std::move(targets.helpers);
+}
+
+/// @param groups  of the rank's processes; none: they aren't known
+void RankPrograms::send(pid_t worker, int signo, std::span<const pid_t> programs,
+                        const std::unordered_set<pid_t>& groups) {
+  const bool reaches_group = !spares_helpers(signo) || groups.empty();
   // The leader is not reaped yet, so the number of its group can't have been given to others.
   if (reaches_group) ::killpg(worker, signo);
-  for (const pid_t pid : targets.programs) {
+  for (const pid_t pid : programs) {
     const pid_t group = ::getpgid(pid);
     if (groups.contains(group) && !(reaches_group && group == worker)) ::kill(pid, signo);
   }
-  if (!reaches_group && (signo == SIGTERM || signo == SIGHUP || asks_end))
-    spared_[worker] = std::move(targets.helpers);
 }
 
 // Of a shell that has ended the program in a group of its own is known from the first signal.

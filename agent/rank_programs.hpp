@@ -13,6 +13,7 @@
 #include <memory>
 #include <span>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 /// What is below a worker (is_of_rank): programs, which get its signals, and their helpers, which
@@ -27,12 +28,17 @@ class RankPrograms {
 
   RankPrograms(boost::asio::io_context& io, OnWaiting on_waiting);
 
+  struct Way {
+    /// The rank then lives until its programs have ended, except those that ignore the signal, as
+    /// what a script started with "&" (SIGINT) or nohup (SIGHUP).
+    bool asks_end = false;
+    /// All its processes got the signal from elsewhere: it is only noted.
+    bool is_delivered = false;
+  };
   /// To the worker and its programs; to the whole group where helpers aren't spared
   /// (spares_helpers), or can't be told from programs.
-  /// @param orphans   processes of its group whose parents have exited
-  /// @param asks_end  the rank then lives until its programs have ended, except those that ignore
-  ///                  the signal, as what a script started with "&" (SIGINT) or nohup (SIGHUP)
-  void signal(pid_t worker, int signo, std::span<const pid_t> orphans, bool asks_end);
+  /// @param orphans  processes of its group whose parents have exited
+  void signal(pid_t worker, int signo, std::span<const pid_t> orphans, Way way);
   /// The worker has ended and isn't reaped yet, so the number of its group stays its own.
   /// @return whether programs of it live that were asked to end: `then` is called when none does
   bool await_programs(pid_t worker, std::function<void()> then);
@@ -71,6 +77,8 @@ class RankPrograms {
   static Look look_at(const Asked& program);
   [[nodiscard]] std::vector<pid_t> roots(pid_t worker, std::span<const pid_t> orphans) const;
   void note(pid_t worker, int signo, std::span<const pid_t> programs);
+  static void send(pid_t worker, int signo, std::span<const pid_t> programs,
+                   const std::unordered_set<pid_t>& groups);
   void note_signalled(pid_t pid);
   bool await_one(pid_t worker);
   void watch(pid_t worker, UniqueFd pidfd);

@@ -286,6 +286,7 @@ static siginfo_t look_at(pid_t pid, int what) {
 
 void WorkerGroup::take_exit(std::size_t index) {
   if (is_starting_) return exited_.push_back(index);  // caused by something else
+  hooks_.on_end();
   auto& record = records_[index];
   int status = 0;
   rusage usage{};
@@ -337,8 +338,8 @@ void WorkerGroup::await_tracer(std::size_t index) {
   });
 }
 
-void WorkerGroup::signal(int signo, Asks asks) {
-  PendingSignal pending{signo, asks, {}, {}, 0};
+void WorkerGroup::signal(int signo, Asks asks, std::optional<Instant> delivered) {
+  PendingSignal pending{signo, asks, delivered, {}, {}, 0};
   if (spares_helpers(signo) || asks == Asks::an_end) pending.orphans = orphans_in_groups();
   pending.pids.reserve(living_.size());
   for (const auto& [pid, index] : living_) pending.pids.push_back(pid);
@@ -379,13 +380,15 @@ void WorkerGroup::signal_one(pid_t pid, const PendingSignal& signal) {
   auto& record = records_[living->second];
   const int signo = signal.signo;
   const bool asks_end = signal.asks == Asks::an_end;
+  const bool is_delivered = signal.delivered && record.started < *signal.delivered;
   const bool ends = asks_end || signo == SIGTERM || signo == SIGINT || signo == SIGQUIT ||
                     signo == SIGHUP || signo == SIGKILL;
   // One that is dead and traced, so that it can't be reaped yet, died by itself, too.
   const auto& pidfd = pidfds_[living->second];
   const bool is_dead = pidfd && is_ready(pidfd->native_handle(), POLLIN);
-  if (ends && !record.asked_to_end && !is_dead) {
-    record.asked_to_end = look_at(pid, WEXITED).si_pid != pid;  // else it died by itself
+  if (ends && !record.asked_to_end && (is_delivered || !is_dead)) {
+    record.asked_to_end =  // else it died by itself
+        is_delivered || look_at(pid, WEXITED).si_pid != pid;
     // waitid() tells each stop once, and what looks after the terminal may have asked before.
     record.was_stopped = record.asked_to_end && read_process_stat(pid).state == 'T';
   }
@@ -393,7 +396,7 @@ void WorkerGroup::signal_one(pid_t pid, const PendingSignal& signal) {
   const bool has_orphans = orphans != signal.orphans.end();
   // What a worker leaves that ended by itself makes nobody wait.
   programs_.signal(pid, signo, has_orphans ? orphans->second : std::vector<pid_t>{},
-                   asks_end && record.asked_to_end);
+                   {asks_end && record.asked_to_end, is_delivered});
   if (ends) ::killpg(pid, SIGCONT);  // a stopped process reacts to nothing but SIGKILL
 }
 

@@ -57,6 +57,8 @@ class WorkerGroup {
   enum class Asks { nothing, an_end };
   struct Hooks {
     std::function<void(const WorkerRecord&)> on_exit;
+    /// A worker has ended; how isn't looked at yet. A signal that has arrived comes first.
+    std::function<void()> on_end;
     /// All are there and run, or one could not be made and none has run.
     std::function<void(const std::optional<StartFailure>&)> on_started;
     /// Of a worker whose program could not be executed after others had been: its exit follows.
@@ -84,7 +86,9 @@ class WorkerGroup {
   /// group where helpers aren't spared (spares_helpers). In slices. What asks for an end is
   /// followed by SIGCONT, so that a stopped worker can handle it; a worker that ends by it counts
   /// as living until its programs have ended, too.
-  void signal(int signo, Asks asks = Asks::nothing);
+  /// @param delivered  when all processes of the workers that lived then got it from elsewhere: for
+  ///                   these it is only noted
+  void signal(int signo, Asks asks = Asks::nothing, std::optional<Instant> delivered = {});
   /// Kills a worker that asked for it (MPI_Abort); it counts as exited with `code`.
   void abort(Rank rank, int code);
   /// Takes the exit status of orphans that came up to us, for some milliseconds at most.
@@ -102,6 +106,7 @@ class WorkerGroup {
   struct PendingSignal {
     int signo;
     Asks asks;
+    std::optional<Instant> delivered;
     std::vector<pid_t> pids;
     std::unordered_map<pid_t, std::vector<pid_t>> orphans;  ///< by the worker whose group has them
     std::size_t next = 0;

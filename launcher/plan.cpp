@@ -163,6 +163,7 @@ class Planner {
     plan_master();
     planned_.plan.kind = agent::JobKind::process;
     append(check_local_ranks(spec_, planned_.plan));
+    if (spec_.is_given("rdzv_id"_key)) planned_.plan.cluster.job = spec_.text("rdzv_id"_key);
     planned_.plan.command = worker_command(spec_, inputs_.interpreter, inputs_.script, false);
     plan_pty();
   }

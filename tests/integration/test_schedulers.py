@@ -3,7 +3,9 @@ import contextlib, json, os, re, shutil, socket, subprocess, tempfile, unittest
 
 import harness
 import slurm
-from harness import ACC, PATIENCE, free_port, is_free, is_root, read, until, write
+from harness import ACC, BIN, PATIENCE, PROGRAMS, free_port, is_free, is_root, read, until, write
+
+shutil.copy(os.path.join(BIN, "acc-ctl"), PROGRAMS.name)  # the batch script of the page names it
 
 
 def free_ports():
@@ -114,21 +116,59 @@ class RealSlurm(Planning):
     def test_workers_of_all_tasks_are_one_job(self):
         self.check_one_job(lambda *words: self.srun("-N", "1", *words))
 
-    def test_the_batch_script_of_the_page_trains_on_all_tasks(self):
-        """As it stands in docs/from-slurm.md, but on the one host that is here, without GPUs."""
+    def of_page(self, nodes, program):
+        """Its batch script, but on the one host that is here, without GPUs, and not requeued."""
         page = read(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/from-slurm.md"))
         script = re.search(r"^(#!/bin/bash\n.*?)^EOF$", page, re.M | re.S)[1]
-        script, changed = re.subn(r"--nodes=2\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node=8\n#SBATCH --cpus-per-task=64",
-                                  "--nodes=1\n#SBATCH --ntasks-per-node=2", script)
+        script, changed = re.subn(r"--nodes=2\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node=8\n#SBATCH --cpus-per-task=64", nodes, script)
         self.assertEqual(changed, 1)
-        write(self.folder + "/train.sbatch", script, 0o755)
-        write(self.folder + "/train.py", "import os\nprint('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], flush=True)\n")
-        env = {**self.slurm.env, **self.env, "PATH": os.path.dirname(ACC) + ":" + self.slurm.env["PATH"]}
+        write(self.folder + "/train.sbatch", script.replace("scontrol requeue", "echo requeue"), 0o755)
+        write(self.folder + "/train.py", program)
+        return {**self.slurm.env, **self.env, "PATH": PROGRAMS.name + ":" + self.slurm.env["PATH"]}
+
+    def test_the_batch_script_of_the_page_trains_on_all_tasks(self):
+        env = self.of_page("--nodes=1\n#SBATCH --ntasks-per-node=2", "import os\nprint('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], flush=True)\n")
         done = subprocess.run(["sbatch", "--wait", "-o", self.folder + "/train.out", self.folder + "/train.sbatch"], env=env, cwd=self.folder,
                               capture_output=True, text=True, timeout=120 * PATIENCE, check=False)
         said = read(self.folder + "/train.out")
         self.assertEqual(done.returncode, 0, done.stderr + said)
         self.assertEqual(sorted(line for line in said.splitlines() if line.startswith("rank")), ["rank 0 of 2", "rank 1 of 2"], said)
+
+    def test_data_loaders_died_of_the_signal_at_which_the_script_was_to_save(self):
+        """Forks that have no handler for it; the script's own notes it and saves."""
+        env = self.of_page("--nodes=1\n#SBATCH --ntasks-per-node=1", "import os, signal, sys, time\n"
+                           "loader = os.fork()\nif loader == 0:\n    while True: time.sleep(1)\n"
+                           "stop = []; signal.signal(signal.SIGUSR1, lambda *_: stop.append(1))\nopen('up', 'w').close()\n"
+                           "while not stop:\n    if os.waitpid(loader, os.WNOHANG)[0]: sys.exit('the loader died')\n    time.sleep(0.05)\n"
+                           "time.sleep(1); print('saved', len(stop), os.waitpid(loader, os.WNOHANG), flush=True)\n")
+        done = subprocess.run(["sbatch", "--parsable", "-o", self.folder + "/train.out", self.folder + "/train.sbatch"], env=env, cwd=self.folder,
+                              capture_output=True, text=True, timeout=30 * PATIENCE, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.addCleanup(subprocess.run, ["scancel", done.stdout.strip()], env=env, check=False)
+        until(lambda: os.path.exists(self.folder + "/up"), "the worker", 60)
+        subprocess.run(["scancel", "--batch", "--signal=USR1", done.stdout.strip()], env=env, check=True)
+        until(lambda: "requeue " in read(self.folder + "/train.out"), lambda: "the end of the script: " + read(self.folder + "/train.out"), 60)
+        self.assertIn("saved 1 (0, 0)", read(self.folder + "/train.out"))
+
+    def test_the_pre_emption_signal_came_twice_and_broke_into_the_checkpoint(self):
+        """Slurm signals each process of a step. `exit` in a handler of Python, as many scripts have it: the second one ends the saving."""
+        write(self.folder + "/train.py", "import os, signal, sys, time\n"
+              "signal.signal(signal.SIGUSR1, lambda *_: (print('rank', os.environ['RANK'], 'got it', flush=True), sys.exit(0)))\n"
+              "try:\n    open('up' + os.environ['RANK'], 'w').close()\n    while True: time.sleep(0.05)\n"
+              "finally:\n    time.sleep(1); print('rank', os.environ['RANK'], 'saved', flush=True)\n")
+        write(self.folder + "/train.sbatch", f"#!/bin/sh\nsrun -n 2 --kill-on-bad-exit=0 {ACC} --cpu --preempt_signals USR1 --preempt_grace 30 train.py\necho ended $?\n", 0o755)
+        env = {**self.slurm.env, **self.env}
+        done = subprocess.run(["sbatch", "--parsable", "-n", "2", "-o", self.folder + "/train.out", self.folder + "/train.sbatch"], env=env, cwd=self.folder,
+                              capture_output=True, text=True, timeout=30 * PATIENCE, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.addCleanup(subprocess.run, ["scancel", done.stdout.strip()], env=env, check=False)
+        until(lambda: all(os.path.exists(f"{self.folder}/up{rank}") for rank in (0, 1)), "both ranks", 60)
+        subprocess.run(["scancel", "--signal=USR1", done.stdout.strip()], env=env, check=True)
+        until(lambda: "ended" in read(self.folder + "/train.out"), "the end of the script", 60)
+        said = read(self.folder + "/train.out")
+        for rank in (0, 1):
+            self.assertEqual([line for line in said.splitlines() if line.startswith(f"rank {rank}")], [f"rank {rank} got it", f"rank {rank} saved"], said)
+        self.assertIn("ended 75", said)
 
 
 class RealOpenMpi(Planning):

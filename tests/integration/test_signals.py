@@ -1,5 +1,5 @@
 """Signals, Ctrl-C, the terminal, and the stop of a job."""
-import contextlib, os, pty, select, shutil, signal, sys, tempfile, time, unittest
+import contextlib, os, pty, select, shutil, signal, subprocess, sys, tempfile, time, unittest
 
 from harness import ACC, FAKE, PATIENCE, SLACK, JobTest, children_of, main, read, state_of, until, write
 
@@ -371,6 +371,24 @@ class Wrappers(JobTest):
             job.process.send_signal(signo)
         for job, code, signo in jobs:
             self.assert_saved(job, code, signo.name)
+
+    def test_under_a_manager_that_signals_all_processes_of_a_job_the_checkpoint_was_interrupted(self):
+        """As Slurm's steps and systemd do. The sender is known by its name; the order is chance."""
+        code = """import os, sys
+open("/proc/self/comm", "w").write("slurmstepd")
+def below(pid):
+    yield pid
+    for task in os.listdir(f"/proc/{pid}/task"):
+        for child in open(f"/proc/{pid}/task/{task}/children").read().split(): yield from below(child)
+pids = list(below(sys.argv[1]))
+for pid in pids[::int(sys.argv[3])]: os.kill(int(pid), int(sys.argv[2]))
+"""
+        # The workers first: those that die of it, as a shell, may be seen before the agent knows.
+        for wrapper, order in (("exec {python} {script}", "1"), ("exec {python} {script}", "-1"), ("{python} {script}; true", "1")):
+            for flags, signo, code_of_job in (("--grace 60", signal.SIGTERM, 143), ("--preempt_signals USR1 --preempt_grace 60", signal.SIGUSR1, 75)):
+                job = self.wrapped(flags, wrapper=wrapper)
+                subprocess.run([sys.executable, "-c", code, str(job.pid), str(int(signo)), order], check=True)
+                self.assert_saved(job, code_of_job, signo.name)
 
     def test_the_program_behind_timeout_got_a_second_signal_as_another_rank_had_ended(self):
         """150 ms after a rank that left a process."""

@@ -30,7 +30,7 @@ struct ReadSignals {
   ReadSignals() {
     ::sigprocmask(SIG_BLOCK, nullptr, &mask_before);
     group.phase = Phase::running;
-    signals.emplace(io, group, hooks());
+    signals.emplace(io, group, ::getppid(), hooks());
     signals->watch();
   }
   ~ReadSignals() {

@@ -69,7 +69,7 @@ TEST_CASE("the program in a shell that died of a pre-emption signal was a left-o
   boost::asio::io_context io{1};
   RankPrograms programs{io, [](const auto&) {}};
   const Wrapped rank;
-  programs.signal(rank.shell, SIGUSR1, {}, true);
+  programs.signal(rank.shell, SIGUSR1, {}, {.asks_end = true});
   rank.await_end();
   bool has_ended = false;
   REQUIRE(programs.await_programs(rank.shell, [&] { has_ended = true; }));
@@ -90,7 +90,7 @@ TEST_CASE("ranks that are waited for so are told once, after a second", "[agent]
   const Wrapped rank;
   const Wrapped later;
   for (const auto* one : {&rank, &later}) {
-    programs.signal(one->shell, SIGUSR1, {}, true);
+    programs.signal(one->shell, SIGUSR1, {}, {.asks_end = true});
     one->await_end();
   }
   REQUIRE(programs.await_programs(rank.shell, [] {}));
@@ -107,7 +107,7 @@ TEST_CASE("what a script had started with & took the whole grace of a Ctrl-C", "
   boost::asio::io_context io{1};
   RankPrograms programs{io, [](const auto&) {}};
   const Wrapped rank{kIgnores};
-  programs.signal(rank.shell, SIGUSR1, {}, true);
+  programs.signal(rank.shell, SIGUSR1, {}, {.asks_end = true});
   rank.await_end();
   CHECK_FALSE(programs.await_programs(rank.shell, [] {}));
   CHECK(programs.living(rank.shell).empty());
@@ -117,7 +117,7 @@ TEST_CASE("without a descriptor to spare a program that saved was taken for ende
   boost::asio::io_context io{1};
   RankPrograms programs{io, [](const auto&) {}};
   const Wrapped rank;
-  programs.signal(rank.shell, SIGUSR1, {}, true);
+  programs.signal(rank.shell, SIGUSR1, {}, {.asks_end = true});
   rank.await_end();
   rlimit given{};
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &given) == 0);
@@ -140,7 +140,7 @@ TEST_CASE("a signal that only was passed on makes nobody wait for what a worker 
   boost::asio::io_context io{1};
   RankPrograms programs{io, [](const auto&) {}};
   const Wrapped rank;
-  programs.signal(rank.shell, SIGUSR1, {}, false);
+  programs.signal(rank.shell, SIGUSR1, {}, {.asks_end = false});
   rank.await_end();
   CHECK_FALSE(programs.await_programs(rank.shell, [] {}));
   CHECK_FALSE(programs.are_awaited(rank.shell));

@@ -138,6 +138,13 @@ TEST_CASE("a worker that is alone on its machine has all cores, as under torchru
   CHECK(threads({}, task) == "1");
 }
 
+TEST_CASE("a job of one process had not the name of --rdzv_id", "[launcher][plan]") {
+  Trial one{{"--cpu", "--num_processes=1", "--rdzv_id=nightly", "s.py"}};
+  CHECK(one.planned().plan.cluster.job == "nightly");
+  Trial nameless{{"--cpu", "--num_processes=1", "s.py"}};
+  CHECK(nameless.planned().plan.cluster.job == "none");
+}
+
 TEST_CASE("a job lost the name of --rdzv_id where its port was taken", "[launcher][plan]") {
   Trial named{{"--num_processes=2", "--rdzv_id=nightly", "s.py"}};
   named.facts.taken = {29500};
