@@ -21,6 +21,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -1046,4 +1047,30 @@ TEST_CASE("with set_epoch() before the save a run of so many steps a round is re
   rounds("parts", 3, resumed);
   CHECK(whole.size() == 20);
   CHECK(whole == resumed);
+}
+
+TEST_CASE("a registered function slower than the collective time-out ended a healthy job",
+          "[runtime][training]") {
+  const auto slow_save = GENERATE(true, false);  // or while it loads
+  const TestFolder folder;
+  GroupOptions short_limit;
+  short_limit.timeout = std::chrono::milliseconds{60};
+  auto groups = acc::testing::thread_groups(2, short_limit);
+  acc::testing::on_all(groups, [&](ProcessGroup& group) {
+    Accelerator accelerator{group, in_folder(folder.path())};
+    const auto linger = [&group](bool slow) {  // for longer than the other rank may be in a call
+      if (slow && group.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds{300});
+    };
+    accelerator.register_for_checkpointing(
+        "state",
+        [&] {
+          linger(slow_save);
+          return std::string{"x"};
+        },
+        [&](std::string_view) { linger(!slow_save); });
+    accelerator.save_state();
+    accelerator.load_state();
+    group.barrier();
+  });
+  CHECK(list_checkpoints(folder.path() / "checkpoints").size() == 1);
 }
