@@ -11,7 +11,7 @@ thread_local UserCall t_call = UserCall::none;
 }  // namespace
 
 std::string_view to_string(UserCall call) noexcept {
-  static constexpr EnumNames<UserCall, UserCall::load_model> kNames{{"",
+  static constexpr EnumNames<UserCall, UserCall::checkpoint> kNames{{"",
                                                                      "wait_for_everyone",
                                                                      "main_process_first",
                                                                      "local_main_process_first",
@@ -41,8 +41,9 @@ std::string_view to_string(UserCall call) noexcept {
                                                                      "save_state",
                                                                      "load_state",
                                                                      "save_model",
-                                                                     "load_model"}};
-  return call <= UserCall::load_model ? kNames[call] : std::string_view{};
+                                                                     "load_model",
+                                                                     "checkpoint"}};
+  return call <= UserCall::checkpoint ? kNames[call] : std::string_view{};
 }
 
 InUserCall::InUserCall(UserCall call) noexcept : is_outermost_{t_call == UserCall::none} {

@@ -39,6 +39,7 @@ enum class UserCall : std::uint8_t {
   load_state,
   save_model,
   load_model,
+  checkpoint,  ///< a Checkpointer of the program, or the thread that writes
 };
 /// "gather_for_metrics"; empty for none, and for numbers of a newer version.
 [[nodiscard]] std::string_view to_string(UserCall call) noexcept;
@@ -63,6 +64,7 @@ enum class UserCall : std::uint8_t {
     case UserCall::load_state:
     case UserCall::save_model:
     case UserCall::load_model:
+    case UserCall::checkpoint:
       return true;
     default:
       return false;

@@ -2,11 +2,19 @@
 
 #include "runtime/checkpoint/manifest.hpp"
 
+#include <algorithm>
 #include <new>
 #include <optional>
 #include <string_view>
 
 namespace acc::runtime::checkpoint {
+
+CallOptions call_for_files(const ProcessGroup& group) {
+  const Millis limit = group.timeout();
+  CallOptions how;
+  how.timeout = limit == Millis{0} ? limit : std::max(limit, kFilesTimeout);
+  return how;
+}
 
 std::vector<std::string> agree(ProcessGroup& group, const std::function<std::string()>& mine) {
   std::string text;
@@ -15,7 +23,7 @@ std::vector<std::string> agree(ProcessGroup& group, const std::function<std::str
   } catch (...) {
     text = "-" + to_text(std::optional{as_error(std::current_exception())});
   }
-  auto texts = group.all_gather_object(text);
+  auto texts = group.all_gather_object(text, call_for_files(group));
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {
     if (texts[rank].starts_with('+')) {
       texts[rank].erase(0, 1);

@@ -4,6 +4,7 @@
 #include "runtime/checkpoint/agreement.hpp"
 #include "runtime/checkpoint/restore.hpp"
 #include "runtime/quiet_thread.hpp"
+#include "runtime/user_call.hpp"
 
 #include <acc/error.hpp>
 #include <cstdio>
@@ -112,6 +113,7 @@ void Checkpointer::Impl::save(checkpoint::SavePlan plan, const CheckpointState& 
 
 void Checkpointer::Impl::write(const checkpoint::SavePlan& plan, const checkpoint::HostState& state,
                                const std::optional<Error>& failure) {
+  const InUserCall within{UserCall::checkpoint};
   checkpoint::save(writers_, files_, plan, state, failure,
                    [this](const std::string& what) { tell(what); });
   if (!options_.saved || writers_.rank() != 0) return;
@@ -143,6 +145,7 @@ void Checkpointer::Impl::tell_names_above_all_numbers() {
 }
 
 std::optional<Restored> Checkpointer::Impl::open() {
+  const InUserCall within{UserCall::checkpoint};
   wait();
   tell_names_above_all_numbers();
   if (group_.rank() == 0) known_.look(options_.folder);
@@ -153,6 +156,7 @@ std::optional<Restored> Checkpointer::Impl::open() {
 }
 
 Restored Checkpointer::Impl::open_from(const fs::path& path) {
+  const InUserCall within{UserCall::checkpoint};
   wait();
   const auto target = plan_for(path).target;
   if (group_.rank() == 0) known_.look(options_.folder);
@@ -162,6 +166,7 @@ Restored Checkpointer::Impl::open_from(const fs::path& path) {
 }
 
 void Checkpointer::Impl::fill(const CheckpointState& state, Restored& restored) {
+  const InUserCall within{UserCall::checkpoint};
   checkpoint::fill(group_, state, restored);
 }
 
@@ -172,6 +177,7 @@ bool Checkpointer::Impl::unless_removed(const Restored& restored, int reloads,
     return true;
   } catch (const Error& error) {
     const bool may_be = error.code() == ErrorCode::system || error.code() == ErrorCode::corrupt;
+    const InUserCall within{UserCall::checkpoint};
     if (!checkpoint::was_removed(group_, restored, may_be)) throw;
     if (reloads < checkpoint::kMostReloads) return false;
     throw Error{ErrorCode::system,
@@ -183,6 +189,7 @@ bool Checkpointer::Impl::unless_removed(const Restored& restored, int reloads,
 }
 
 std::optional<std::uint64_t> Checkpointer::Impl::newest_number() {
+  const InUserCall within{UserCall::checkpoint};
   wait();
   tell_names_above_all_numbers();
   if (group_.rank() == 0 && !known_.has_looked()) known_.look(options_.folder);

@@ -50,8 +50,8 @@ constexpr std::size_t kMostLookedAt = 10'000;
 /// Is it complete and equal on every rank? @return why not, damage before mere unreadability;
 /// nothing: it is.
 std::optional<Error> disagreement(ProcessGroup& group, const Verdict& mine) {
-  const auto texts =
-      group.all_gather_object(mine.complaint ? "-" + to_text(mine.complaint) : "+" + mine.digest);
+  const auto texts = group.all_gather_object(
+      mine.complaint ? "-" + to_text(mine.complaint) : "+" + mine.digest, call_for_files(group));
   std::optional<Error> found;
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {
     const auto who = texts.size() > 1 ? "rank " + std::to_string(rank) + ": " : "";
@@ -199,9 +199,10 @@ Restored open_this(ProcessGroup& group, const fs::path& path, int threads) {
 bool was_removed(ProcessGroup& group, const Restored& restored, bool may_be) {
   std::error_code unknown;
   const bool gone = !fs::exists(present(restored.checkpoint.path()), unknown) && !unknown;
+  const auto* const mine = !may_be ? "other" : gone ? "gone" : "there";
   std::vector<std::string> all;
   try {
-    all = group.all_gather_object(!may_be ? "other" : gone ? "gone" : "there");
+    all = group.all_gather_object(mine, call_for_files(group));
   } catch (const Error&) {
     return false;  // the group is broken, of which the failure tells
   }

@@ -278,7 +278,7 @@ Begun begin(ProcessGroup& group, FileOps& files, const SavePlan& plan, const Tel
     });
     answer = failure ? "-" + to_text(failure) : "+" + name + '\0' + plan.target.native();
   }
-  answer = group.broadcast_object(answer, 0);
+  answer = group.broadcast_object(answer, 0, call_for_files(group));
   if (answer.empty() || answer.front() != '+') throw *parse_failure(answer.substr(1));
   const auto end = std::min(answer.find('\0'), answer.size() - 1);
   return {plan.target.parent_path() / answer.substr(1, end - 1), answer.substr(end + 1)};
@@ -317,10 +317,10 @@ void save(ProcessGroup& group, FileOps& files, const SavePlan& plan, const HostS
   };
   std::string verdict;
   try {
-    const auto texts = group.gather_object(to_text(report), 0);
+    const auto texts = group.gather_object(to_text(report), 0, call_for_files(group));
     if (rank == 0) verdict = to_text(caught([&] { finish(files, plan, folder, texts, tell); }));
     if (!verdict.empty()) undo();
-    verdict = group.broadcast_object(verdict, 0);
+    verdict = group.broadcast_object(verdict, 0, call_for_files(group));
   } catch (...) {
     undo();
     throw;

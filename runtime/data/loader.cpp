@@ -6,6 +6,7 @@
 #include <acc/loader.hpp>
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <cstring>
 
 namespace acc::runtime {
@@ -157,8 +158,27 @@ void LoaderBase::restore(const LoaderState& state) {
   resumes_ = true;
 }
 
+/// Both are meant to be: a checkpoint of a loop that a pre-emption ended is gone on with in the
+/// middle, and a loop limited by break, as of an evaluation, begins anew each time. Together they
+/// part the run from one that is resumed.
+void LoaderBase::tell_begins_again() noexcept {
+  if (rank_ != 0 || std::exchange(left_.is_told, true)) return;
+  std::fprintf(
+      stderr,
+      "acc: %s: a loop over it was left early (break) and its state saved there: a run "
+      "that loads that checkpoint goes on behind sample %llu of epoch %llu, while this run "
+      "begins the epoch again, so they see different samples. Call "
+      "loader.set_epoch(loader.epoch() + 1) before the save to end the epoch in both, or "
+      "loader.set_epoch(loader.epoch()) to begin it again in both; this message is not "
+      "repeated\n",
+      options_.name.c_str(), static_cast<unsigned long long>(state_.samples),
+      static_cast<unsigned long long>(state_.epoch));
+}
+
 std::size_t LoaderBase::enter_epoch() {
+  const bool is_saved = std::exchange(left_.is_saved, false);
   if (!std::exchange(resumes_, false)) {
+    if (is_saved && state_.samples > 0) tell_begins_again();
     state_.samples = 0;
     state_.finished = false;
   }
@@ -180,6 +200,7 @@ PrefetchOptions LoaderBase::prefetch_options() const {
 }
 
 void LoaderBase::handed_out(std::size_t from, std::size_t steps, bool last) noexcept {
+  left_.is_saved = false;
   status_->end_of_dataloader = last;
   state_.samples = from + steps * shape_.global;
   state_.finished = last;

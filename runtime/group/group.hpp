@@ -59,6 +59,7 @@ class Group {
 
   [[nodiscard]] const GroupFacts& facts() const noexcept { return facts_; }
   [[nodiscard]] const GroupOptions& options() const noexcept { return options_; }
+  [[nodiscard]] Millis limit() const noexcept { return limit_; }  ///< of a call; 0: none
   [[nodiscard]] Backend& backend() noexcept { return *backend_; }
   [[nodiscard]] const std::shared_ptr<Store>& store() const noexcept { return store_; }
   [[nodiscard]] bool broken() const noexcept { return broken_.load(std::memory_order_acquire); }

@@ -69,6 +69,7 @@ Group& ProcessGroup::impl() const {
   return *group_;
 }
 
+Millis ProcessGroup::timeout() const { return impl().limit(); }
 int ProcessGroup::rank() const { return impl().facts().rank; }
 int ProcessGroup::size() const { return impl().facts().size; }
 int ProcessGroup::local_rank() const { return impl().facts().local_rank; }

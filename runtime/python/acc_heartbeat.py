@@ -10,7 +10,7 @@
 Without acc-launch all of it does nothing. It also lets the agent read this process's Python stacks: on a real-time
 signal faulthandler writes them to memory (docs/worker-socket.md).
 """
-import atexit, contextlib, faulthandler, fcntl, math, mmap, os, signal, socket, struct, sys, threading, time
+import atexit, contextlib, faulthandler, fcntl, math, mmap, operator, os, signal, socket, struct, sys, threading, time
 
 _page = _at = None
 _pending = False  # a child of the process that has the page: the rank itself if that one sends no heartbeats
@@ -153,13 +153,25 @@ def _say(line):
         agent.sendall(b"hello %s %s\n%s\n" % (os.environ.get("RANK", "0").encode(), os.environ["ACC_ROUND"].encode(), line))
 
 
+def _whole(step):
+    """As the page holds it, which is at most 2**64 - 1. Numbers of NumPy and torch are fine where they are whole."""
+    try:
+        number = operator.index(step)
+    except TypeError:
+        raise TypeError(f"a step is a whole number (an int), not {step!r:.50}") from None
+    if number < 0:
+        raise ValueError(f"a step is 0 or above, not {number}")
+    return min(number, _LARGEST)
+
+
 def heartbeat(step):
-    """This process is alive, at this step. Once a step."""
+    """This process is alive, at this step, a whole number from 0 on: TypeError or ValueError for another. Once a step."""
     global _earlier
+    if _page is not None:
+        step = _whole(step)
     if _pending and _page is not None:
         _take_over()
     if _page is not None:
-        step = min(max(int(step), 0), _LARGEST)
         beats = struct.unpack_from("Q", _page, _at)[0]
         struct.pack_into("QQQ", _page, _at, beats + 1, time.monotonic_ns(), step)
         # What failed before this step didn't end the program; a failure that is being handled may, and at the end threads may go on.
@@ -171,7 +183,7 @@ def heartbeat(step):
 def checkpoint(step):
     """A complete checkpoint of this step was written: restarts count as progress from here."""
     if _page is not None and not _pending:
-        step = min(max(int(step), 0), _LARGEST)
+        step = _whole(step)
         struct.pack_into("QQ", _page, _at + 24, struct.unpack_from("Q", _page, _at + 24)[0] + 1, step)
         with contextlib.suppress(OSError, KeyError):
             _say(b"checkpoint %d" % step)

@@ -1,4 +1,5 @@
 #include "common/text.hpp"
+#include "runtime/checkpoint/agreement.hpp"
 #include "runtime/checkpoint/folder.hpp"
 #include "runtime/checkpoint/model_files.hpp"
 #include "runtime/training/accelerator_state.hpp"
@@ -190,7 +191,7 @@ std::vector<std::string> Accelerator::save_model(const GradientReducer& model,
     checkpoint::make_folders(checkpoint::FileOps::real(), folder);
     names = join(save_safetensors_model(folder, tensors, most, {{"format", "pt"}}), "\n");
   });
-  return split(s.group.broadcast_object(names, 0), '\n');
+  return split(s.group.broadcast_object(names, 0, checkpoint::call_for_files(s.group)), '\n');
 }
 
 void Accelerator::load_model(const std::filesystem::path& path) {

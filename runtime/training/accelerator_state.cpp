@@ -253,7 +253,7 @@ void Accelerator::State::add_texts(CheckpointState& state) {
     state.shared[numbered("scheduler", index++)] = prepared.scheduler->state_text();
   index = 0;
   for (const LoaderBase* loader : loaders)
-    state.shared[numbered("loader", index++)] = wrapped("loader", to_string(loader->state()));
+    state.shared[numbered("loader", index++)] = wrapped("loader", to_string(loader->position()));
   state.shared[kScaler] = scaler.state_text();
   state.shared[kOwn] = nlohmann::json{{"batches", gradient_state->batches()},
                                       {"accumulation_steps", gradient_state->steps()},
@@ -281,6 +281,7 @@ CheckpointState Accelerator::State::what_to_save() {
   add_tensors(state);
   add_gradients(state);
   add_texts(state);
+  for (const LoaderBase* loader : loaders) loader->note_saved();
   for (const Text& text : texts) {
     if (text.owner == Owner::each_rank) {
       state.per_rank[registered(text.name)] = wrapped(text.name, text.save());

@@ -256,7 +256,24 @@ time.sleep(1e6)
         self.assertNotIn("hung", job.stderr)
 
     def test_a_step_that_is_no_number_of_the_page_ended_the_training(self):
-        self.run_script("for step in (-1, 3.0, True, 2**64): acc_heartbeat.heartbeat(step); acc_heartbeat.checkpoint(step)\n", 0)
+        self.run_script("for step in (0, True, 2**64): acc_heartbeat.heartbeat(step); acc_heartbeat.checkpoint(step)\n", 0)
+
+    def test_a_negative_step_or_a_fraction_of_one_was_taken_for_another_without_a_word(self):
+        self.run_script("""
+class Scalar:  # of NumPy or torch
+    def __index__(self): return 5
+said = []
+for report in (acc_heartbeat.heartbeat, acc_heartbeat.checkpoint):
+    report(Scalar())
+    for step in (-1, 3.7, 3.0, "4", None):
+        try: report(step)
+        except (TypeError, ValueError) as error: said.append(f"{type(error).__name__}: {error}")
+assert said[:5] == said[5:] == ["ValueError: a step is 0 or above, not -1", "TypeError: a step is a whole number (an int), not 3.7",
+                                "TypeError: a step is a whole number (an int), not 3.0", "TypeError: a step is a whole number (an int), not '4'",
+                                "TypeError: a step is a whole number (an int), not None"], said
+beats, _, last = acc_heartbeat.struct.unpack_from("QQQ", acc_heartbeat._page, acc_heartbeat._at)
+assert (beats, last) == (1, 5), (beats, last)  # those refused left nothing in the page
+""", 0)
 
     def test_a_section_without_an_end_ended_the_training(self):
         """OverflowError, also without acc-launch; a huge limit left the section in the page half changed, and open for good."""

@@ -86,9 +86,15 @@ class LoaderBase {
   [[nodiscard]] const LoaderStatus& status() const noexcept { return *status_; }
   [[nodiscard]] std::uint64_t epoch() const noexcept { return state_.epoch; }
   /// The next iteration is over this epoch, from its beginning.
+  /// Before a save, behind a loop that was left: a run that goes on from there does the same.
   void set_epoch(std::uint64_t epoch) noexcept;
-  /// Within the loop the current batch counts as done.
-  [[nodiscard]] const LoaderState& state() const noexcept { return state_; }
+  /// Within the loop the current batch counts as done. Of a loop that was left (break) it is the
+  /// position behind the last batch, while the next loop begins the epoch again: taken there, and
+  /// not followed by set_epoch() or restore(), it brings a warning on stderr of rank 0, once.
+  [[nodiscard]] const LoaderState& state() const noexcept {
+    if (left_.loops == 0) left_.is_saved = true;
+    return state_;
+  }
   /// The next iteration goes on from there; if that was the end of an epoch it has no batches. The
   /// seed of `shuffle` is the state's from now on.
   /// @throws Error invalid_argument  options().sampler has another seed; or the position is beyond
@@ -134,8 +140,22 @@ class LoaderBase {
   std::shared_ptr<LoaderStatus> status_ = std::make_shared<LoaderStatus>();
   LoaderState state_;
   std::chrono::nanoseconds waited_{0};
+  /// Whether the position is in a checkpoint at which a loop was left.
+  struct LeftLoop {
+    int loops = 0;          ///< that are running
+    bool is_saved = false;  ///< the position: since the last batch
+    bool is_told = false;   ///< that the epoch begins again
+  };
+  mutable LeftLoop left_;
 
  private:
+  friend class Accelerator;
+  /// state(), not for a checkpoint.
+  [[nodiscard]] const LoaderState& position() const noexcept { return state_; }
+  /// position() is in a checkpoint, also if it was taken within the loop, where a program may have
+  /// state() only shown.
+  void note_saved() const noexcept { left_.is_saved = true; }
+  void tell_begins_again() noexcept;
   /// LoaderStatus::remainder before the first batch.
   [[nodiscard]] std::int64_t remainder(std::size_t from) const noexcept;
   bool resumes_ = false;  ///< state_ is where the next iteration begins
@@ -159,9 +179,9 @@ class Epoch;
 ///
 ///     for (auto& batch : loader) { ... }
 ///
-/// is one epoch; the next loop the next one. A loop that is left early, without restore or
-/// set_epoch, begins the same epoch again. One thread; the loader stays where it is meanwhile. An
-/// exception of the dataset is thrown by the loop at the batch concerned.
+/// is one epoch; the next loop the next one. Behind a loop that is left early, without restore or
+/// set_epoch, the next one begins the same epoch again. One thread; the loader stays where it is
+/// meanwhile. An exception of the dataset is thrown by the loop at the batch concerned.
 template <class Sample, class Batch = std::vector<Sample>>
 class DataLoader : public LoaderBase {
  public:
@@ -220,6 +240,7 @@ class DataLoader : public LoaderBase {
     DataLoader skipping = *this;
     skipping.options_.skip_batches = batches;
     skipping.status_ = std::make_shared<LoaderStatus>();
+    skipping.left_ = {};
     return skipping;
   }
 

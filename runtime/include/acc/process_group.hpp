@@ -101,6 +101,7 @@ class ProcessGroup {
   [[nodiscard]] std::string_view backend() const;  ///< "cpu", "nccl"
   [[nodiscard]] Device device() const;  ///< whose memory is reduced: host, or this rank's
   [[nodiscard]] bool broken() const;
+  [[nodiscard]] Millis timeout() const;  ///< of a call that has none of its own; 0: none
   explicit operator bool() const noexcept { return group_ != nullptr; }
 
   // -- typed forms. Those of vectors check the lengths: invalid_argument --

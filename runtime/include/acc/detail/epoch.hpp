@@ -52,8 +52,10 @@ class Epoch {
   explicit Epoch(Loader& loader) : loader_{loader}, from_{loader.enter_epoch()} {
     if (!loader_.state_.finished) open();
     if (loader_.options_.gradient_state) loader_.options_.gradient_state->enter(loader_.status_);
+    ++loader_.left_.loops;
   }
   ~Epoch() {
+    --loader_.left_.loops;
     if (batches_) loader_.waited_ += batches_->waited();
     if (steps_ahead_) loader_.waited_ += steps_ahead_->waited();
     if (loader_.options_.gradient_state) loader_.options_.gradient_state->leave(loader_.status_);

@@ -1,12 +1,15 @@
+#include "runtime/checkpoint/agreement.hpp"
 #include "tests/support/thread_groups.hpp"
 #include "tests/unit/runtime/checkpoint/tools.hpp"
 
 #include <catch2/catch.hpp>
 
 #include <acc/checkpoint.hpp>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <thread>
 
 using namespace acc::testing;
 using acc::runtime::Error;
@@ -155,4 +158,49 @@ TEST_CASE("a rank that goes while the others write ends their save with an error
   });
   CHECK(failed == 1);
   CHECK(loaded_seed(folder.path(), 1) == std::nullopt);
+}
+
+// ---- the limit of the calls in which ranks wait for files ----
+
+TEST_CASE("a save longer than the collective time-out ended a healthy job",
+          "[runtime][checkpoint][async]") {
+  const auto async = GENERATE(false, true);
+  const TemporaryFolder folder;
+  std::atomic<bool> waits{true};
+  WatchedFileOps files{[&](const FileEvent& event) {
+    // By rank 0, for longer than the other rank may be in a call.
+    if (event.operation == "rename" && waits.exchange(false))
+      std::this_thread::sleep_for(std::chrono::milliseconds{300});
+  }};
+  GroupOptions short_limit;
+  short_limit.timeout = std::chrono::milliseconds{60};
+  auto groups = thread_groups(2, short_limit);
+  on_all(groups, [&](ProcessGroup& group) {
+    auto options = quiet_options(folder.path());
+    options.async = async;
+    auto checkpoints = checkpointer_with(group, options, files);
+    SmallRun run{group.rank(), 2, 3};
+    checkpoints.save(1, run.state());
+    checkpoints.wait();
+    require(group.flight_record().find(R"("in":"checkpoint")") != std::string::npos || async,
+            "a call doesn't say that it is a checkpoint's");
+    require(!group.broken(), "the group is broken");
+  });
+  CHECK(loaded_seed(folder.path(), 2) == 3);
+}
+
+TEST_CASE(
+    "ranks wait half an hour for files, or as long as the group's calls may take if that is "
+    "longer",
+    "[runtime][checkpoint]") {
+  const auto limit = [](std::chrono::milliseconds of_group) {
+    GroupOptions options;
+    options.timeout = of_group;
+    return checkpoint::call_for_files(thread_groups(1, options)[0]).timeout;
+  };
+  using std::chrono::minutes;
+  CHECK(limit(std::chrono::milliseconds{400}) == minutes{30});
+  CHECK(limit(minutes{30}) == minutes{30});
+  CHECK(limit(minutes{50}) == minutes{50});
+  CHECK(limit(minutes{0}) == minutes{0});  // without a limit
 }

@@ -46,7 +46,7 @@ TEST_CASE("the call that the user wrote stands behind the one that it is made of
                              "(in gather_for_metrics)"));
   trigger.within = static_cast<UserCall>(255);  // of a newer version
   CHECK(to_string(trigger) == "all_reduce f32 x1 sum #17");
-  STATIC_REQUIRE(static_cast<int>(UserCall::load_model) < 255);
+  STATIC_REQUIRE(static_cast<int>(UserCall::checkpoint) < 255);
 }
 
 TEST_CASE("calls that carry what is their own meet no others", "[describe]") {

@@ -14,11 +14,14 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -780,13 +783,14 @@ std::string on_stderr(const fs::path& folder, const Work& work) {
   return {std::istreambuf_iterator<char>{text}, {}};
 }
 
-/// How often the save said that a step is lost.
-std::size_t warnings_in(const std::string& text) {
+std::size_t count_of(std::string_view words, const std::string& text) {
   std::size_t found = 0;
-  for (auto at = text.find(kUnapplied); at != std::string::npos; at = text.find(kUnapplied, at + 1))
-    ++found;
+  for (auto at = text.find(words); at != std::string::npos; at = text.find(words, at + 1)) ++found;
   return found;
 }
+
+/// How often the save said that a step is lost.
+std::size_t warnings_in(const std::string& text) { return count_of(kUnapplied, text); }
 
 }  // namespace
 
@@ -876,4 +880,197 @@ TEST_CASE("two optimizers of one model: a step of one isn't that of the other",
   if (both) other.step();
   const auto told = on_stderr(folder.path(), [&] { loop.accelerator.save_state(); });
   CHECK(warnings_in(told) == (both ? 0 : 1));
+}
+
+// ---- a loop left by break ----
+
+namespace {
+
+constexpr const char* kBeganAgain = " while this run begins the epoch again";
+
+/// A loop of which each pass is left after so many batches of 4.
+struct LeftLoop {
+  Accelerator accelerator;
+  DataLoader<int> loader;
+  std::vector<int> seen{};
+
+  LeftLoop(ProcessGroup& group, const fs::path& folder, bool shuffle = true)
+      : accelerator{group, in_folder(folder)},
+        loader{accelerator.data_loader(
+            Dataset<int>{104, [](std::size_t index) { return static_cast<int>(index); }},
+            {.batch_size = 4, .shuffle = shuffle, .seed = 4, .name = "train"})} {
+    accelerator.prepare(loader);
+  }
+  void run(
+      int batches, const std::function<void(int)>& in_loop = [](int) {}) {
+    int done = 0;
+    for (const auto& batch : loader) {
+      seen.push_back(batch.front());
+      in_loop(++done);
+      if (done == batches) break;
+    }
+  }
+  void save() { accelerator.save_state(); }
+};
+
+/// What rank 0 of two said while all of them did this.
+std::string told_by(const std::function<void(LeftLoop&)>& body, bool shuffle = true) {
+  const TestFolder folder;
+  return on_stderr(folder.path(), [&] {
+    on_ranks(2, [&](ProcessGroup& group) {
+      LeftLoop loop{group, folder.path(), shuffle};
+      body(loop);
+    });
+  });
+}
+
+}  // namespace
+
+TEST_CASE(
+    "a loop left by break began its epoch again, and a resumed run went on behind it, silently",
+    "[runtime][training]") {
+  const auto told = told_by([](LeftLoop& loop) {
+    for (int round = 0; round < 3; ++round) {
+      loop.run(5);
+      loop.save();
+    }
+  });
+  INFO(told);
+  CHECK(count_of(kBeganAgain, told) == 1);  // of two ranks and two rounds
+  CHECK(told.starts_with("acc: train: "));
+  CHECK(told.find("goes on behind sample 40 of epoch 0,") != std::string::npos);
+  CHECK(told.find("loader.set_epoch(loader.epoch() + 1)") != std::string::npos);
+
+  const auto last = told_by([](LeftLoop& loop) {
+    loop.run(13);  // all of the epoch: by break it doesn't end
+    loop.save();
+    loop.run(1);
+  });
+  CHECK(last.find("goes on behind sample 104 of epoch 0,") != std::string::npos);
+  const auto in_its_last_round = told_by([](LeftLoop& loop) {
+    loop.run(5, [&](int done) {
+      if (done == 5) loop.save();
+    });
+    loop.run(5);
+  });
+  CHECK(count_of(kBeganAgain, in_its_last_round) == 1);
+}
+
+TEST_CASE("no word where a run that goes on from the checkpoint sees what this one does",
+          "[runtime][training]") {
+  const auto silent = [](const std::function<void(LeftLoop&)>& body) {
+    const auto told = told_by(body);
+    INFO(told);
+    CHECK(count_of(kBeganAgain, told) == 0);
+  };
+  silent([](LeftLoop& loop) {  // pre-emption
+    loop.run(5);
+    loop.save();
+  });
+  silent([](LeftLoop& loop) {  // saved inside the loop, which goes on
+    for (int round = 0; round < 2; ++round)
+      loop.run(5, [&](int done) {
+        if (done == 3) loop.save();
+      });
+  });
+  silent([](LeftLoop& loop) {  // left, and not saved
+    loop.save();
+    for (int round = 0; round < 3; ++round) loop.run(5);
+  });
+  silent([](LeftLoop& loop) {  // whole epochs
+    for (int round = 0; round < 3; ++round) {
+      loop.run(100);
+      loop.save();
+    }
+  });
+  silent([](LeftLoop& loop) {  // the cure; and that of a loop that is to begin the epoch again
+    for (int round = 0; round < 3; ++round) {
+      loop.run(5);
+      loop.loader.set_epoch(loop.loader.epoch() + (round == 0 ? 1U : 0U));
+      loop.save();
+    }
+  });
+  silent([](LeftLoop& loop) {  // back to the checkpoint
+    loop.run(5);
+    loop.save();
+    loop.accelerator.load_state();
+    loop.run(5);
+  });
+  silent([](LeftLoop& loop) {  // a position that is only shown
+    for (int round = 0; round < 2; ++round)
+      loop.run(5, [&](int) { (void)to_string(loop.loader.state()); });
+  });
+  silent([](LeftLoop& loop) {  // another loader, which skips what was done
+    loop.run(5);
+    loop.save();
+    auto rest = loop.loader.skip_first_batches(5);
+    for ([[maybe_unused]] const auto& batch : rest) break;
+  });
+}
+
+TEST_CASE("an evaluation limited by break is told of once it was saved: a resumed one sees others",
+          "[runtime][training]") {
+  const auto shuffle = GENERATE(false, true);
+  const auto told = told_by(
+      [](LeftLoop& loop) {
+        for (int round = 0; round < 3; ++round) loop.run(2);
+        loop.save();
+        loop.run(2);
+        loop.save();
+        loop.run(2);
+      },
+      shuffle);
+  CHECK(count_of(kBeganAgain, told) == 1);
+  CHECK(told.find("goes on behind sample 16 of epoch 0,") != std::string::npos);
+}
+
+TEST_CASE("with set_epoch() before the save a run of so many steps a round is resumed alike",
+          "[runtime][training]") {
+  const TestFolder folder;
+  std::vector<int> whole, resumed;
+  std::mutex mutex;
+  const auto rounds = [&](const char* name, int count, std::vector<int>& seen) {
+    on_ranks(2, [&](ProcessGroup& group) {
+      LeftLoop loop{group, folder.path() / name};
+      loop.accelerator.load_state();
+      for (int round = 0; round < count; ++round) {
+        loop.run(5);
+        loop.loader.set_epoch(loop.loader.epoch() + 1);
+        loop.save();
+      }
+      const std::lock_guard lock{mutex};
+      if (group.rank() == 0) seen.insert(seen.end(), loop.seen.begin(), loop.seen.end());
+    });
+  };
+  rounds("whole", 4, whole);
+  rounds("parts", 1, resumed);
+  rounds("parts", 3, resumed);
+  CHECK(whole.size() == 20);
+  CHECK(whole == resumed);
+}
+
+TEST_CASE("a registered function slower than the collective time-out ended a healthy job",
+          "[runtime][training]") {
+  const auto slow_save = GENERATE(true, false);  // or while it loads
+  const TestFolder folder;
+  GroupOptions short_limit;
+  short_limit.timeout = std::chrono::milliseconds{60};
+  auto groups = acc::testing::thread_groups(2, short_limit);
+  acc::testing::on_all(groups, [&](ProcessGroup& group) {
+    Accelerator accelerator{group, in_folder(folder.path())};
+    const auto linger = [&group](bool slow) {  // for longer than the other rank may be in a call
+      if (slow && group.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds{300});
+    };
+    accelerator.register_for_checkpointing(
+        "state",
+        [&] {
+          linger(slow_save);
+          return std::string{"x"};
+        },
+        [&](std::string_view) { linger(!slow_save); });
+    accelerator.save_state();
+    accelerator.load_state();
+    group.barrier();
+  });
+  CHECK(list_checkpoints(folder.path() / "checkpoints").size() == 1);
 }
