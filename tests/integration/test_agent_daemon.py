@@ -338,6 +338,23 @@ class Users(DaemonTest):
                 line.send(request)
         return lines
 
+    @unittest.skipUnless(is_root(), "needs root")
+    def test_a_daemon_in_a_user_namespace_of_one_user_took_jobs_and_started_none(self):
+        """unshare -Ur: root of a namespace in which groups can't be set."""
+        user = pwd.getpwnam("nobody").pw_uid
+        if subprocess.run(["unshare", "-Ur", "true"], user=user, group=user, extra_groups=[], capture_output=True).returncode != 0:
+            self.skipTest("no user namespaces here")
+        os.chown(self.folder, user, user)
+        daemon = self.started("--slots", "4", "--gpus", "none", user=user, wrap=["unshare", "-Ur"])
+        until(lambda: os.path.exists(daemon.path), "the daemon's socket")
+        words = ["--num_processes", "1", "--no_python", "sh", "-c", "id -u; exit 3"]
+        body = json.dumps({"name": "t", "words": words, "working_directory": "/"})
+        id = json.loads(self.curl(daemon, "--json", body, "http://acc/v1/jobs", user=user))["id"]
+        job = until(lambda: (job := json.loads(self.curl(daemon, f"http://acc/v1/jobs/{id}", user=user)))["state"] in ENDED and job, "its end")
+        self.assertEqual((job["exit_code"], job["reason"]), (3, ""), job)
+        self.assertEqual(plain(self.curl(daemon, f"http://acc/v1/jobs/{id}/logs", user=user)), "0\n")
+        daemon.stop()
+
     @unittest.skipUnless(is_root() and shutil.which("prlimit"), "needs root")
     def test_one_users_log_followers_took_all_descriptors_and_root_could_not_even_ask(self):
         secret = os.path.join(self.folder, "secret")
