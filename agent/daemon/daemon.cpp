@@ -1,6 +1,7 @@
 #include "agent/daemon/daemon.hpp"
 
 #include "agent/daemon/api_routes.hpp"
+#include "agent/daemon/connection_bounds.hpp"
 #include "agent/daemon/http_server.hpp"
 #include "agent/daemon/http_socket_file.hpp"
 #include "agent/daemon/login_user.hpp"
@@ -8,7 +9,6 @@
 #include "agent/daemon/peer_api.hpp"
 #include "agent/daemon/peer_door.hpp"
 #include "agent/daemon/peer_proxy.hpp"
-#include "agent/daemon/request_shares.hpp"
 #include "agent/daemon/signal_loop.hpp"
 #include "agent/daemon/startup_pages.hpp"
 #include "agent/daemon/state_mark.hpp"
@@ -27,6 +27,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -88,6 +89,7 @@ class Daemon {
   Result<void> listen_to_peers();
   Result<void> listen_to_browsers();
   [[nodiscard]] std::size_t connections() const;
+  void bound_connections();
   void run_loop();
   void on_signal(int signo);
   asio::awaitable<void> reload();
@@ -109,6 +111,7 @@ class Daemon {
   asio::steady_timer stop_timer_;
   JobsRun run_;
   std::unique_ptr<FileGrowth> growth_;
+  ConnectionBounds bounds_;
   std::optional<ApiContext> api_;
   QuotaOwners owners_{io_, ::geteuid(), has_account};
   std::optional<SocketFile> socket_;
@@ -139,10 +142,12 @@ Result<void> Daemon::open(const StartJobs& start_jobs) {
     constexpr timespec kPause{0, 50'000'000};
     ::nanosleep(&kPause, nullptr);
   }
+  bound_connections();
   growth_ = std::make_unique<FileGrowth>(io_);
   secret_ = std::make_unique<ClusterSecret>(settings_.secret_file, is_root);
   ProxySettings proxy;
   proxy.nodes = settings_.nodes;
+  proxy.kept = bounds_.kept;
   // All nodes of a cluster listen at the same port, unless a name says another.
   if (!settings_.listen.empty()) proxy.port = parse_listen_address(settings_.listen)->port;
   proxy_ = std::make_unique<PeerProxy>(io_, *run_.jobs, *secret_, users_, std::move(proxy));
@@ -152,11 +157,7 @@ Result<void> Daemon::open(const StartJobs& start_jobs) {
   http.owners = &owners_;
   // A user's own socket is that user's alone (0600), by numbers that the kernel doesn't confuse.
   if (is_root) http.unmapped = uid_of_unmapped();
-  // acc-launch --hosts follows two streams of each host, over this socket: a thousand hosts.
-  if (!settings_.listen.empty()) {
-    http.limits.connections = kPeerConnections;
-    http.limits.connections_of_a_user = kPeerConnectionsOfSource;
-  }
+  http.limits = bounds_.clients;
   server_ = std::make_unique<HttpServer>(io_, http, [this](Principal who, HttpRequest request) {
     return answer(*api_, std::move(who), std::move(request));
   });
@@ -171,8 +172,24 @@ Result<void> Daemon::open(const StartJobs& start_jobs) {
   return listen();
 }
 
+// Before a door is opened, and behind start_jobs, which has raised the limit to the hard one.
+void Daemon::bound_connections() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = RLIM_INFINITY;
+  const Doors doors{!settings_.listen.empty(), !settings_.http.empty()};
+  bounds_ = connection_bounds(limit.rlim_cur, doors);
+  if (!bounds_.is_lowered) return;
+  const auto wanted = std::to_string(descriptors_wanted(doors));
+  log::warn("connections_lowered", {{"descriptors", limit.rlim_cur},
+                                    {"connections", bounds_.clients.connections},
+                                    {"of_a_user", bounds_.clients.connections_of_a_user},
+                                    {"of_nodes", doors.has_peers ? bounds_.peers.connections : 0},
+                                    {"cure", "raise the limit of descriptors: LimitNOFILE=" +
+                                                 wanted + ", ulimit -Hn " + wanted}});
+}
+
 Result<void> Daemon::listen_to_browsers() {
-  loopback_ = std::make_unique<LoopbackDoor>(io_, *api_, &owners_);
+  loopback_ = std::make_unique<LoopbackDoor>(io_, *api_, &owners_, bounds_.browsers);
   api_->tokens = loopback_.get();
   return loopback_->listen(*parse_loopback_address(settings_.http),
                            settings_.state_dir + "/token.key");
@@ -180,16 +197,17 @@ Result<void> Daemon::listen_to_browsers() {
 
 Result<void> Daemon::listen_to_peers() {
   HttpSettings http;
-  http.limits.reserved = 0;  // of a peer, no user is known before its requests
-  http.limits.replaces = false;
-  http.limits.connections = kPeerConnections;
-  http.limits.connections_of_a_user = kPeerConnectionsOfSource;
-  peer_api_ = std::make_unique<PeerApi>(PeerApi{*api_, users_, *secret_});
+  http.limits = bounds_.peers;
+  peer_api_ = std::make_unique<PeerApi>(PeerApi{*api_, users_, *secret_, bounds_.shares});
   peer_server_ =
       std::make_unique<HttpServer>(io_, http, [this](Principal door, HttpRequest request) {
         return answer_peer(*peer_api_, std::move(door), std::move(request));
       });
-  door_ = std::make_unique<PeerDoor>(io_, *secret_, *peer_server_);
+  auto limits = kPeerLimits;
+  limits.half_open = bounds_.half_open;
+  limits.named_per_source = bounds_.half_open_named;
+  limits.half_open_per_source = std::min(limits.half_open_per_source, limits.half_open / 2);
+  door_ = std::make_unique<PeerDoor>(io_, *secret_, *peer_server_, limits);
   return door_->listen(*parse_listen_address(settings_.listen));
 }
 

@@ -24,7 +24,7 @@ namespace acc::agent::daemon {
 
 namespace {
 
-enum class Step : int { descriptors, session, limits, identity, output, folder, exec };
+enum class Step : int { descriptors, session, limits, groups, identity, output, folder, exec };
 
 struct Failure {
   Step step = Step::exec;
@@ -52,6 +52,7 @@ struct Prepared {
   int status;
   int secret;  ///< -1: none
   bool changes_user;
+  bool is_of_own_user;
   uid_t uid;
   gid_t gid;
   const gid_t* groups;
@@ -95,8 +96,12 @@ void open_session_keyring() {
 void take_identity(const Prepared& child) {
   if (!child.changes_user) return;
   if (!leave_session_keyring()) fail(child, Step::identity);
-  if (::syscall(SYS_setgroups, child.group_count, child.groups) != 0 ||
-      ::syscall(SYS_setresgid, child.gid, child.gid, child.gid) != 0 ||
+  // Root of a user namespace of one user (unshare -Ur) can't set groups, and has no other user's
+  // jobs: its own keep its groups.
+  const bool has_groups = ::syscall(SYS_setgroups, child.group_count, child.groups) == 0 ||
+                          (errno == EPERM && child.is_of_own_user);
+  if (!has_groups) fail(child, Step::groups);
+  if (::syscall(SYS_setresgid, child.gid, child.gid, child.gid) != 0 ||
       ::syscall(SYS_setresuid, child.uid, child.uid, child.uid) != 0)
     fail(child, Step::identity);
   // With fs.suid_dumpable set, the change has made it dumpable: it has the daemon's memory.
@@ -286,6 +291,7 @@ Result<HeldGuardian> HeldGuardian::fork(const GuardianRequest& request) {
       status_of_child.get(),
       secret ? secret.get() : -1,
       ::geteuid() == 0,
+      request.user.uid == ::geteuid(),
       request.user.uid,
       request.user.gid,
       request.user.groups.data(),
@@ -326,6 +332,9 @@ StartError HeldGuardian::explain(const GuardianRequest& request, std::string_vie
     case Step::output:
       return {to_int(ExitCode::output),
               "the job's logs in " + in_quotes(request.user_folder) + ": " + why + as};
+    case Step::groups:
+      return {to_int(ExitCode::failure), "set the groups of the user " + request.user.name + ": " +
+                                             why + " (/proc/self/setgroups of acc-agent)"};
     case Step::identity:
       return {to_int(ExitCode::failure), "become the user " + request.user.name + ": " + why};
     case Step::exec:

@@ -26,6 +26,6 @@ acc_library(agent_loopback
   PRIVATE acc::agent_peers acc::log)
 acc_library(agent_peer_rules SOURCES peer_rules.cpp peer_identity.cpp peer_check.cpp request_shares.cpp loopback_rules.cpp PUBLIC acc::common acc_asio)
 acc_library(agent_settings SOURCES settings.cpp PUBLIC acc::common PRIVATE acc::agent_peer_rules nlohmann_json::nlohmann_json)
-acc_library(agent_daemon_run SOURCES daemon.cpp startup_pages.cpp PUBLIC acc::agent_settings acc::agent_http PRIVATE acc::agent_loopback acc::agent_peers acc::agent acc::log)
+acc_library(agent_daemon_run SOURCES daemon.cpp connection_bounds.cpp startup_pages.cpp PUBLIC acc::agent_settings acc::agent_http PRIVATE acc::agent_loopback acc::agent_peers acc::agent acc::log)
 acc_program(acc-agent SOURCES acc_agent_main.cpp start_jobs.cpp
   LIBRARIES acc::agent_daemon_run acc::agent_peers acc::agent_daemon acc::agent_settings acc::agent acc::log)

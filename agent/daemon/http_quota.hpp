@@ -23,6 +23,10 @@ struct HttpLimits {
   bool replaces = true;  ///< where no connection is left: one of who holds most
 };
 
+/// Of the port for browsers.
+inline constexpr HttpLimits kLoopbackLimits{
+    .connections = 256, .connections_of_a_user = 64, .reserved = 16};
+
 struct HeldConnection {
   std::uint64_t number = 0;           ///< in the order of their arrival
   std::optional<Instant> idle_since;  ///< nothing: it has a request

@@ -32,13 +32,11 @@ constexpr uid_t kUnknownUser = static_cast<uid_t>(-2);
 constexpr std::int64_t kTicketSeconds = 60;
 constexpr unsigned kTooManyRequests = 429;
 
-HttpSettings loopback_settings(uid_t own, QuotaOwners* owners) {
+HttpSettings loopback_settings(uid_t own, QuotaOwners* owners, const HttpLimits& limits) {
   HttpSettings settings;
   settings.owners = owners;
   settings.own = own;
-  settings.limits.connections = 256;
-  settings.limits.connections_of_a_user = 64;
-  settings.limits.reserved = 16;
+  settings.limits = limits;
   return settings;
 }
 
@@ -76,10 +74,11 @@ Result<UniqueFd> listen_at(const NodeAddress& at) {
 
 }  // namespace
 
-LoopbackDoor::LoopbackDoor(asio::io_context& io, ApiContext& api, QuotaOwners* owners)
+LoopbackDoor::LoopbackDoor(asio::io_context& io, ApiContext& api, QuotaOwners* owners,
+                           const HttpLimits& limits)
     : io_{io},
       api_{api},
-      server_{io, loopback_settings(api.own, owners),
+      server_{io, loopback_settings(api.own, owners, limits),
               [this](Principal door, HttpRequest request) {
                 return answer_client(std::move(door), std::move(request));
               }},

@@ -21,7 +21,8 @@ namespace acc::agent::daemon {
 class LoopbackDoor final : public TokenIssuer {
  public:
   /// @param api, owners  outlive this
-  LoopbackDoor(boost::asio::io_context& io, ApiContext& api, QuotaOwners* owners = nullptr);
+  LoopbackDoor(boost::asio::io_context& io, ApiContext& api, QuotaOwners* owners = nullptr,
+               const HttpLimits& limits = kLoopbackLimits);
 
   /// Binds and accepts. @param key_file  of the tokens; made if it is missing
   [[nodiscard]] Result<void> listen(const NodeAddress& at, const std::string& key_file);

@@ -68,7 +68,7 @@ awaitable<HttpReply> answer_user(PeerApi& peers, Principal user, std::string nam
   if (user.uid != 0) {
     const auto path = std::span{request.segments}.subspan(request.segments.empty() ? 0 : 1);
     const auto kind = kind_of(request.method, path);
-    share = take_share(peers.shares, source, name, kind);
+    share = take_share(peers.shares, source, name, kind, peers.limits);
     if (!share) co_return refused_as(429, kNodeFull, too_many(kind, name));
   }
   auto reply = co_await answer(peers.api, std::move(user), std::move(request));

@@ -36,6 +36,7 @@ struct PeerApi {
   ApiContext& api;
   UserNames& users;
   ClusterSecret& secret;
+  ShareLimits limits{};
   RequestShares shares{};
 };
 

@@ -33,7 +33,6 @@ constexpr std::size_t kMostFacts = 64 * 1024;        // of one node's reply in t
 constexpr std::size_t kAskedAtOnce = 256;
 constexpr uid_t kOperator = 0;  // who named the nodes of the settings
 constexpr Millis kKeptFor{2'000};
-constexpr std::size_t kMostKept = 256;
 /// Of the other daemon's reply; the rest is about its connection.
 constexpr std::array<std::string_view, 4> kPassedBack{"allow", "retry-after", "x-acc-version",
                                                       "x-acc-from"};
@@ -149,7 +148,7 @@ std::unique_ptr<PeerStream> PeerProxy::take_kept(const std::string& line, const 
 }
 
 void PeerProxy::keep(const std::string& line, const Tls& tls, std::unique_ptr<PeerStream> stream) {
-  if (kept_.size() >= kMostKept) {
+  if (!kept_.empty() && kept_.size() >= settings_.kept) {
     kept_.front().stream->close();
     kept_.erase(kept_.begin());
   }

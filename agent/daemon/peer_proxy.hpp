@@ -34,6 +34,7 @@ struct ProxySettings {
   /// that are brief, as they wait here for a node that gives no answer.
   std::size_t requests_of_user = 4 * kBriefLimits.of_user_at_source;
   std::size_t streams_of_user = kStreamLimits.of_user_at_source;
+  std::size_t kept = kKeptPeers;  ///< connections, of all users
 };
 
 /// Passes requests on to the daemons of other nodes, byte by byte: a caller that doesn't read stops

@@ -34,9 +34,9 @@ RequestKind kind_of(std::string_view method, std::span<const std::string> path) 
 }
 
 RequestShares::Share take_share(RequestShares& shares, uid_t source, const std::string& user,
-                                RequestKind kind) {
+                                RequestKind kind, const ShareLimits& of_kinds) {
   const bool is_stream = kind == RequestKind::stream;
-  const auto& limits = is_stream ? kStreamLimits : kBriefLimits;
+  const auto& limits = is_stream ? of_kinds.streams : of_kinds.briefs;
   // No user's name has a slash.
   const std::string of = is_stream ? "streams/" : "brief/";
   const auto from = of + "from/" + std::to_string(source);

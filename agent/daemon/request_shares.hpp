@@ -39,6 +39,9 @@ inline constexpr std::size_t kPeerConnectionsOfSource = 2304;
 /// What is left of them for root's requests, and for who is just saying for which user it asks.
 inline constexpr std::size_t kLeftToRoot = 512;
 
+/// Connections to other nodes that are kept for the next request.
+inline constexpr std::size_t kKeptPeers = 256;
+
 /// A stream lasts as long as its reader wants; all others are over within a bounded time. They are
 /// counted apart: who follows a job must be able to stop it, and to ask for its state.
 enum class RequestKind : std::uint8_t { brief, stream };
@@ -58,9 +61,15 @@ static_assert(kStreamLimits.all + kBriefLimits.all + kLeftToRoot <= kPeerConnect
 static_assert(kStreamLimits.of_source + kBriefLimits.of_source + kLeftToRoot <=
               kPeerConnectionsOfSource);
 
+struct ShareLimits {
+  RequestLimits streams = kStreamLimits;
+  RequestLimits briefs = kBriefLimits;
+};
+
 /// A share of a node for the user that another daemon vouches for, not root.
 /// @param source  number of the other daemon's address
 [[nodiscard]] RequestShares::Share take_share(RequestShares& shares, uid_t source,
-                                              const std::string& user, RequestKind kind);
+                                              const std::string& user, RequestKind kind,
+                                              const ShareLimits& of = {});
 
 }  // namespace acc::agent::daemon

@@ -97,10 +97,8 @@ class Named {
   int fail_to_find(const Error& error) const {
     if (error.code == Errc::bad_usage) return fail(error);
     if (!all_->unseen.empty()) tell(all_->unseen);
-    if (is_service_missed(call_.services, *all_, call_.at())) {
-      tell(error.what);
+    if (is_service_missed(call_.services, *all_, call_.at()))
       return fail(failure_of(*all_->error).exit, unanswered(call_.services, *all_->error));
-    }
     if (all_->answered.empty())
       tell("no acc-agent answers here, so that only jobs of acc-launch are known: " +
            std::string{kStartsIt});

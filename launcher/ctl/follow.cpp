@@ -104,9 +104,8 @@ class Stream {
     const auto until = clock_now() + kAnswerPatience;
     while (body.size() < kMost && exchange.next(piece, until, nullptr) == Arrived::data)
       body += piece;
-    auto why = error_of(body);
-    if (why.empty()) why = "acc-agent answers with status " + std::to_string(exchange.status());
-    return {How::lost, std::nullopt, {}, why};
+    auto failure = failure_of(Answer{exchange.status(), std::move(body)});
+    return {How::lost, std::nullopt, {}, std::move(failure.text), failure.exit};
   }
 
   /// Nothing: the connection is lost.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "launcher/ctl/job_list.hpp"
+#include "launcher/ctl/outcome.hpp"
 #include "launcher/ctl/wire.hpp"
 
 #include <functional>
@@ -24,6 +25,7 @@ struct Followed {
   std::optional<int> exit_code;  ///< the job's, or 128 and the signal that interrupted
   std::string state;             ///< the job's
   std::string reason;            ///< the job's; or why the connection is lost
+  CtlExit lost_by = CtlExit::no_service;  ///< of a stream that is lost, or was refused
 };
 
 struct FollowWish {

@@ -44,7 +44,9 @@ Received NonblockingExchange::receive(std::string& into) {
 
 bool NonblockingExchange::send_some() {
   const auto n = ::send(fd_.get(), unsent_.data(), unsent_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-  if (n < 0) return errno == EAGAIN || errno == EINTR;
+  const bool has_closed = n < 0 && (errno == EPIPE || errno == ECONNRESET);
+  if (has_closed) unsent_.clear();  // its answer may be there: a refusal
+  if (n < 0) return has_closed || errno == EAGAIN || errno == EINTR;
   unsent_.erase(0, static_cast<std::size_t>(n));
   return true;
 }

@@ -256,7 +256,7 @@ int code_of(const Followed& end, const std::string& id) {
     case Followed::How::lost:
       break;
   }
-  return fail(CtlExit::no_service, end.reason);
+  return fail(end.lost_by, end.reason);
 }
 
 }  // namespace acc::ctl

@@ -99,6 +99,11 @@ PlainJobs jobs_of_agents(const std::vector<ControlFolder>& places, std::int64_t 
   return found;
 }
 
+bool is_away(const Services& services, const std::string& socket, const Error& error) {
+  const bool is_in_home = std::ranges::find(services.in_homes, socket) != services.in_homes.end();
+  return error.code == Errc::not_found || (is_in_home && is_nothing_listening(error));
+}
+
 AllJobs find_jobs(const Services& services, std::int64_t now_ms, const std::string& at) {
   AllJobs all;
   for (const auto& socket : services.sockets) {
@@ -107,9 +112,7 @@ AllJobs find_jobs(const Services& services, std::int64_t now_ms, const std::stri
       const bool says_more = !all.error || all.error->code == Errc::not_found;
       if (!says_more) continue;
       all.error = answer.error();
-      const bool is_in_home =
-          std::ranges::find(services.in_homes, socket) != services.in_homes.end();
-      if (is_in_home && is_nothing_listening(*all.error)) all.error->code = Errc::not_found;
+      if (is_away(services, socket, *all.error)) all.error->code = Errc::not_found;
       continue;
     }
     auto jobs = jobs_of_service(answer->body, socket);
@@ -142,9 +145,9 @@ std::string unanswered(const Services& services, const Error& error) {
 }
 
 bool is_service_missed(const Services& services, const AllJobs& all, const std::string& at) {
-  if (!all.answered.empty() || !all.error) return false;
+  if (!all.error) return false;
   const bool is_there = all.error->code != Errc::not_found;
-  return services.is_named || !at.empty() || (is_there && all.jobs.empty());
+  return is_there || (all.answered.empty() && (services.is_named || !at.empty()));
 }
 
 }  // namespace acc::ctl

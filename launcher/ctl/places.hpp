@@ -41,10 +41,13 @@ struct AllJobs {
 };
 [[nodiscard]] AllJobs find_jobs(const Services& services, std::int64_t now_ms,
                                 const std::string& at = {});
+/// Whether this error means that no acc-agent runs at that place, which is none by itself: no
+/// socket is there, or in a home one of another boot or node.
+[[nodiscard]] bool is_away(const Services& services, const std::string& socket, const Error& error);
 /// The message of a service that did not answer: with its cure, where none runs.
 [[nodiscard]] std::string unanswered(const Services& services, const Error& error);
-/// No service answered, though one was named, is needed for another node, or has a socket: a job
-/// that isn't found may be its own.
+/// A service that has a socket gave no list of its jobs, or none did though one was named or is
+/// needed for another node: the list lacks jobs, and one that isn't found may be its own.
 [[nodiscard]] bool is_service_missed(const Services& services, const AllJobs& all,
                                      const std::string& at);
 

@@ -75,25 +75,29 @@ bool show_event(const Invocation& call, const Json& event) {
 int show_jobs(const Invocation& call) {
   const auto now = now_ms();
   auto all = find_jobs(call.services, now, call.at());
-  const auto fail_unanswered = [&] {
-    return fail(failure_of(*all.error).exit, unanswered(call.services, *all.error));
-  };
-  if (!call.at().empty() && all.answered.empty() && all.error) return fail_unanswered();
+  const bool is_missed = is_service_missed(call.services, all, call.at());
+  if (is_missed) tell(unanswered(call.services, *all.error));
+  const int exit = is_missed ? code(failure_of(*all.error).exit) : code(CtlExit::done);
+  if (is_missed && !call.at().empty()) return exit;
   if (call.at().empty()) {
     const auto launches = ask_launches(agent::read_records(), kListedNodePatience);
     all.jobs = without_parts(std::move(all.jobs), launches);
     for (const auto& launch : launches) all.jobs.push_back(row_of(launch));
   }
-  if (call.services.is_named && all.answered.empty() && all.error) return fail_unanswered();
-  if (call.wants_json()) return print_json(jobs_json(all.jobs));
   const bool lacks_nodes = std::ranges::any_of(
       all.jobs, [](const JobRow& job) { return job.state == "unknown"; });
-  if (all.answered.empty() && lacks_nodes && all.error)
+  if (all.answered.empty() && lacks_nodes && all.error && !is_missed)
     tell("what runs on other hosts isn't known: " + unanswered(call.services, *all.error));
+  if (call.wants_json()) {
+    print_json(jobs_json(all.jobs));
+    return exit;
+  }
+  if (is_missed && all.jobs.empty()) return exit;
   if (all.answered.empty() && all.jobs.empty())
     tell("no acc-agent answers, and no acc-launch of yours runs here" +
          (all.unseen.empty() ? "" : " (" + all.unseen + ")"));
-  return print(jobs_table(all.jobs, now, terminal_width()));
+  print(jobs_table(all.jobs, now, terminal_width()));
+  return exit;
 }
 
 int show_status(const Invocation& call, const JobRow& job) {
@@ -165,21 +169,30 @@ int show_stacks(const LaunchState& launch) {
 int show_node(const Invocation& call) {
   std::vector<std::vector<std::string>> rows{node_heading()};
   auto list = Json::array();
-  std::optional<Error> error;
+  std::optional<Failure> failure;
+  // What failed: a place where none runs fails no command if another answers.
+  bool is_there = false;
   for (const auto& socket : call.services.sockets) {
     const auto answer = ask_service(socket, {.target = call.at() + "/v1/node"});
-    if (!answer) {
-      if (!error) error = answer.error();
+    if (answer && answer->status == kHttpOk) {
+      const auto node = parse_json(answer->body);
+      rows.push_back(node_row(text_of(node, "name"), node));
+      list.push_back(node);
       continue;
     }
-    if (answer->status != kHttpOk) return fail(*answer);
-    const auto node = parse_json(answer->body);
-    rows.push_back(node_row(text_of(node, "name"), node));
-    list.push_back(node);
+    if (is_there) continue;
+    is_there = answer || !is_away(call.services, socket, answer.error());
+    if (!failure || is_there)
+      failure = answer ? failure_of(*answer)
+                       : Failure{failure_of(answer.error()).exit,
+                                 unanswered(call.services, answer.error())};
   }
-  if (list.empty()) return fail(CtlExit::no_service, unanswered(call.services, *error));
-  if (!call.wants_json()) return print(table_text(rows, terminal_width()) + long_reasons(rows));
-  return print_json(to_line(list[0]));
+  const bool is_failed = failure && (is_there || list.empty());
+  if (is_failed) tell(failure->text);
+  if (!list.empty() && call.wants_json()) print_json(to_line(list[0]));
+  if (!list.empty() && !call.wants_json())
+    print(table_text(rows, terminal_width()) + long_reasons(rows));
+  return code(is_failed ? failure->exit : CtlExit::done);
 }
 
 int show_nodes(const Invocation& call) {

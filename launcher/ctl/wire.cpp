@@ -42,6 +42,9 @@ Ready wait_for(int fd, short what, std::optional<Instant> until, const Interrupt
   }
 }
 
+/// Of a service that has closed already, as one that refuses may, the answer is there to be read.
+bool has_other_end_closed(int why) { return why == EPIPE || why == ECONNRESET; }
+
 Result<void> send_all(int fd, std::string_view text, const std::string& socket) {
   const auto until = clock_now() + kAnswerPatience;
   while (!text.empty()) {
@@ -51,6 +54,8 @@ Result<void> send_all(int fd, std::string_view text, const std::string& socket) 
     } else if (errno == EAGAIN) {
       if (wait_for(fd, POLLOUT, until, nullptr) != Ready::yes)
         return Error{Errc::timed_out, "'" + socket + "' takes no request"};
+    } else if (has_other_end_closed(errno)) {
+      return {};
     } else if (errno != EINTR) {
       return system_error(errno, "write to '" + socket + "'");
     }
@@ -137,7 +142,7 @@ Result<std::string> ask_agent(const std::string& socket, const std::string& line
     if (n > 0) {
       answer.append(chunk.data(), static_cast<std::size_t>(n));
       if (answer.ends_with('\n')) return answer;
-    } else if (n == 0) {
+    } else if (n == 0 || has_other_end_closed(errno)) {
       break;
     } else if (errno == EAGAIN) {
       if (wait_for(fd->get(), POLLIN, until, nullptr) != Ready::yes)

@@ -89,14 +89,14 @@ class Events:
 
 
 class Daemon:
-    def __init__(self, folder, *flags, user=None, env=None):
+    def __init__(self, folder, *flags, user=None, env=None, wrap=()):
         self.folder, self.state = folder, os.path.join(folder, "state")
         self.path = os.path.join(self.state, "agent.sock")
         self.log_path = os.path.join(folder, f"log-{time.monotonic_ns()}")
         environment = {k: v for k, v in os.environ.items() if k not in ("NOTIFY_SOCKET", "XDG_RUNTIME_DIR")}
         environment.update(env or {})
         with open(self.log_path, "wb") as log:
-            self.process = subprocess.Popen([AGENT, "--state-dir", self.state, "--launch", ACC, *flags], stdin=subprocess.DEVNULL,
+            self.process = subprocess.Popen([*wrap, AGENT, "--state-dir", self.state, "--launch", ACC, *flags], stdin=subprocess.DEVNULL,
                                             stdout=log, stderr=log, env=environment, cwd="/", user=user, group=user,
                                             extra_groups=[] if user else None)
         self.pid = self.process.pid
@@ -337,6 +337,43 @@ class Users(DaemonTest):
             with contextlib.suppress(OSError):  # turned away already
                 line.send(request)
         return lines
+
+    @unittest.skipUnless(is_root(), "needs root")
+    def test_a_daemon_in_a_user_namespace_of_one_user_took_jobs_and_started_none(self):
+        """unshare -Ur: root of a namespace in which groups can't be set."""
+        user = pwd.getpwnam("nobody").pw_uid
+        if subprocess.run(["unshare", "-Ur", "true"], user=user, group=user, extra_groups=[], capture_output=True).returncode != 0:
+            self.skipTest("no user namespaces here")
+        os.chown(self.folder, user, user)
+        daemon = self.started("--slots", "4", "--gpus", "none", user=user, wrap=["unshare", "-Ur"])
+        until(lambda: os.path.exists(daemon.path), "the daemon's socket")
+        words = ["--num_processes", "1", "--no_python", "sh", "-c", "id -u; exit 3"]
+        body = json.dumps({"name": "t", "words": words, "working_directory": "/"})
+        id = json.loads(self.curl(daemon, "--json", body, "http://acc/v1/jobs", user=user))["id"]
+        job = until(lambda: (job := json.loads(self.curl(daemon, f"http://acc/v1/jobs/{id}", user=user)))["state"] in ENDED and job, "its end")
+        self.assertEqual((job["exit_code"], job["reason"]), (3, ""), job)
+        self.assertEqual(plain(self.curl(daemon, f"http://acc/v1/jobs/{id}/logs", user=user)), "0\n")
+        daemon.stop()
+
+    @unittest.skipUnless(is_root() and shutil.which("prlimit"), "needs root")
+    def test_one_users_log_followers_took_all_descriptors_and_root_could_not_even_ask(self):
+        secret = os.path.join(self.folder, "secret")
+        write(secret, os.urandom(32).hex() + "\n")
+        os.chmod(secret, 0o600)
+        daemon = self.daemon("--listen", f"127.0.0.1:{free_port()}", "--secret-file", secret, wrap=["prlimit", "--nofile=1024:1024"])
+        user = pwd.getpwnam("nobody").pw_uid
+        body = json.dumps({"name": "t", "words": ["--num_processes", "1", "--no_python", "sleep", "600"], "working_directory": "/"})
+        id = json.loads(self.curl(daemon, "--json", body, "http://acc/v1/jobs", user=user))["id"]
+        until(lambda: daemon.job(id)["state"] == "running", "the user's job")
+        lines = self.lines_of(daemon, user, 400, f"GET /v1/jobs/{id}/logs?follow=1 HTTP/1.1\r\nHost: acc\r\n\r\n")
+        served = self.served(lines)
+        self.assertGreater(served, 32)
+        self.assertLess(served, 400)
+        self.assertLess(len(os.listdir(f"/proc/{daemon.pid}/fd")), 900)
+        self.assertEqual(daemon.ask("GET", "/v1/jobs").status, 200)  # root
+        own = self.submit(daemon, "exit 3")
+        self.assertEqual(daemon.wait_ended(own)["exit_code"], 3)
+        self.assertRegex(daemon.log, r"connections_lowered descriptors=1024 .*LimitNOFILE=\d+")
 
     def served(self, lines):
         return sum((line.read_to(b"\r\n\r\n") or b"").startswith(b"HTTP/1.1 200") for line in lines)

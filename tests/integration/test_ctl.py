@@ -334,6 +334,41 @@ class Played(CtlTest):
             for words in (["ps"], ["status", "train"], ["node"]):
                 self.assertIn(f"b: {code}", self.ctl("--node", "b", *words, code=exit)[1])
 
+    def test_ps_said_no_jobs_where_acc_agent_refused_to_list_them(self):
+        self.service.replies["GET", "/v1/jobs"] = (503, {"error": "too many connections: close some", "code": "unavailable"})
+        out, err = self.ctl("ps", code=5)
+        self.assertEqual(err, "acc-ctl: too many connections: close some\n")
+        self.assertNotIn("no job", out)
+        out, err = self.ctl("ps", "--json", code=5)
+        self.assertEqual(err, "acc-ctl: too many connections: close some\n")
+        self.assertIn("jobs", json.loads(out))
+
+    def test_ps_said_no_jobs_where_acc_agent_was_stopped(self):
+        os.unlink(self.path)
+        with socket.socket(socket.AF_UNIX) as stopped:
+            stopped.bind(self.path)
+            stopped.listen()
+            job = self.job("--num_processes 1", "mark=up hold", env={"XDG_RUNTIME_DIR": self.runtime})
+            job.wait_events("up", 1)
+            for words in (["ps"], ["ps", "--json"]):
+                out, err = self.ctl(*words, code=4)
+                self.assertIn("takes connections, but gives no answer", err)
+                self.assertIn(f"fake_worker.{job.pid}", out)  # what is known is listed
+
+    def test_a_job_was_said_to_be_missing_where_acc_agent_refused_to_name_its_jobs(self):
+        self.service.replies["GET", "/v1/jobs"] = (503, {"error": "too many connections: close some", "code": "unavailable"})
+        for words in (["status", "train"], ["stop", "train"], ["logs", "train"], ["top", "train"]):
+            self.assertEqual(self.ctl(*words, code=5)[1], "acc-ctl: too many connections: close some\n")
+        job = self.job("--num_processes 1", "mark=up hold", env={"XDG_RUNTIME_DIR": self.runtime})
+        job.wait_events("up", 1)  # another one is no reason to think that this one isn't there
+        self.assertEqual(self.ctl("status", "train", code=5)[1], "acc-ctl: too many connections: close some\n")
+
+    def test_every_verb_tells_the_refusal_of_acc_agent_and_its_exit_code(self):
+        for path in ("/v1/events", "/v1/node", "/v1/nodes"):
+            self.service.replies["GET", path] = (503, {"error": "too many connections: close some", "code": "unavailable"})
+        for words in (["events"], ["events", "-f"], ["node"], ["node", "--json"], ["nodes"]):
+            self.assertEqual(self.ctl(*words, code=5)[1], "acc-ctl: too many connections: close some\n", words)
+
     def test_requests_are_what_the_api_wants(self):
         base = f"/v1/jobs/{JOB['id']}"
         for path in ("/stop", "/signal", "/restart"):

@@ -101,7 +101,7 @@ FLOORS = {
         "api": "other_nodes token_issuer api_json api_body api_file_growth api_call api_rank_folders api_raw_log api_log_stream api_event_stream api_metrics api_routes",
         "peers": "peer_rules own_address peer_identity peer_check request_shares host_lookup cluster_secret peer_stream reserved_ports peer_dial peer_door peer_exchange peer_greeting peer_api peer_proxy "
                  "access_token loopback_rules page_files status_page loopback_door",
-        "daemon": "settings daemon start_jobs acc_agent_main",
+        "daemon": "settings connection_bounds daemon start_jobs acc_agent_main",
     },
     "launcher": {
         "table of settings": "value setting_parsers key_row key_table config_keys deviations",

@@ -152,7 +152,7 @@ Result<Source::Target> Source::find(const std::string& name) const {
   // Perhaps because the service that knows it doesn't answer.
   if (found.error().code != Errc::bad_usage && is_service_missed(services_, all, at_))
     return Error{all.error->code == Errc::not_found ? Errc::unavailable : all.error->code,
-                 found.error().what + ", and no acc-agent answers: " + all.error->what};
+                 unanswered(services_, *all.error)};
   return found.error();
 }
 
@@ -172,12 +172,10 @@ JobsAnswer Source::jobs() const {
     for (const auto& launch : launches) all.jobs.push_back(row_of(launch));
   }
   // Many machines have no service: that alone is no trouble.
-  const bool is_expected =
-      services_.is_named || !at_.empty() ||
-      (all.error && all.error->code != Errc::not_found && all.error->code != Errc::unavailable);
-  if (all.answered.empty() && all.error && (is_expected || all.jobs.empty()))
-    answer.trouble = "no acc-agent answers: " + all.error->what +
-                     (all.unseen.empty() ? "" : "; " + all.unseen);
+  const bool has_nothing = all.answered.empty() && all.error && all.jobs.empty();
+  if (is_service_missed(services_, all, at_) || has_nothing)
+    answer.trouble =
+        unanswered(services_, *all.error) + (all.unseen.empty() ? "" : "; " + all.unseen);
   answer.jobs = std::move(all.jobs);
   return answer;
 }

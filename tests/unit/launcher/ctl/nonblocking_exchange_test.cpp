@@ -37,4 +37,18 @@ SCENARIO("an exchange reads its answer as it arrives, and waits for nothing", "[
   }
 }
 
+SCENARIO("an exchange lost the answer of a service that had closed before it was asked",
+         "[ctl][bridge]") {
+  PlayedService service;
+  auto begun = NonblockingExchange::begin(service.path(), {.target = "/x"});
+  REQUIRE(begun.has_value());
+  service.accept();
+  service.says("HTTP/1.1 503 Unavailable\r\nContent-Length: 4\r\n\r\nfull");
+  service.closes();
+  std::string piece;
+  CHECK((*begun)->receive(piece) == Received::end);
+  CHECK((*begun)->status() == 503);
+  CHECK(piece == "full");
+}
+
 }  // namespace acc::ctl
