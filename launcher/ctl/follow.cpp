@@ -161,6 +161,7 @@ class OutputStream : public Stream {
       Followed end{How::job_ended, {}, text_of(data, "state"), text_of(data, "reason")};
       if (data.is_object() && data.contains("exit_code") && data["exit_code"].is_number_integer())
         end.exit_code = data["exit_code"].get<int>();
+      end.stopped_by = asked_by_;
       return end;
     }
     const bool is_error = event.name == "stderr";
@@ -181,7 +182,8 @@ class OutputStream : public Stream {
   std::optional<Followed> interrupted(int signo) override {
     const bool asks = wish_.on_interrupt == OnInterrupt::stop_then_leave &&
                       (signo == SIGINT || wish_.on_term == OnTerm::as_interrupt);
-    if (!asks || std::exchange(has_asked_, true)) return Stream::interrupted(signo);
+    if (!asks || asked_by_ != 0) return Stream::interrupted(signo);
+    asked_by_ = signo;
     ask_to_stop();
     return std::nullopt;
   }
@@ -199,14 +201,15 @@ class OutputStream : public Stream {
     const auto answer = ask_service(
         socket(), {.method = "POST", .target = at_ + "/v1/jobs/" + id_ + "/stop", .body = "{}"});
     const bool was_owed = std::exchange(owes_stop_, !answer || may_come_back(answer->status));
+    const std::string again = asked_by_ == SIGINT ? "Ctrl-C again" : "another signal";
     if (answer && answer->status < 300) {
-      say("asked " + id_ + " to stop; Ctrl-C again leaves it alone");
+      say("asked " + id_ + " to stop; " + again + " leaves it alone");
       return;
     }
     if (was_owed && owes_stop_) return;  // it was said
     say("could not ask " + id_ +
         " to stop: " + (answer ? error_of(answer->body) : answer.error().what) +
-        (owes_stop_ ? "; it is asked again when acc-agent answers, Ctrl-C again leaves it alone"
+        (owes_stop_ ? "; it is asked again when acc-agent answers, " + again + " leaves it alone"
                     : std::string{}));
   }
 
@@ -214,7 +217,7 @@ class OutputStream : public Stream {
   std::string at_;
   FollowWish wish_;
   std::array<SafeText, 2> safe_;  ///< of stdout and stderr: a character may be cut between events
-  bool has_asked_ = false;
+  int asked_by_ = 0;              ///< the signal; 0: it wasn't
   bool owes_stop_ = false;  ///< asked while no daemon answered
 };
 

@@ -26,6 +26,7 @@ struct Followed {
   std::string state;             ///< the job's
   std::string reason;            ///< the job's; or why the connection is lost
   CtlExit lost_by = CtlExit::no_service;  ///< of a stream that is lost, or was refused
+  int stopped_by = 0;  ///< the signal at which this process asked the job to stop; 0: it didn't
 };
 
 struct FollowWish {

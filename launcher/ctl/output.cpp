@@ -247,6 +247,8 @@ int code_of(const Followed& end, const std::string& id) {
       if (end.exit_code) return *end.exit_code;
       tell("the job is " + (end.state.empty() ? "gone" : printable(end.state, 40)) +
            (end.reason.empty() ? "" : ": " + printable(end.reason, 400)));
+      // One that was stopped in the queue has no code of its own.
+      if (end.state == "stopped" && end.stopped_by != 0) return 128 + end.stopped_by;
       return code(CtlExit::failed);
     case Followed::How::interrupted:
       if (!id.empty()) tell("left " + id + " alone: acc-ctl attach " + id);

@@ -667,6 +667,18 @@ class Real(CtlTest):
         self.assertIn(f"acc-ctl: asked {job} to stop", err)
         self.assertEqual(follower.returncode, 143, err)
 
+    def test_a_submission_that_was_stopped_in_the_queue_ended_as_if_its_job_had_failed(self):
+        slots = json.loads(self.ctl("node", "--json")[0])["slots"]
+        blocker = self.submit("sleep", "100", flags=("--slots", str(slots)))
+        for signo in (signal.SIGINT, signal.SIGTERM):
+            queued = self.popen("submit", "--wait", "--", "--num_processes", "1", "--no_python", "true")
+            self.addCleanup(queued.kill)
+            until(lambda: '"waiting"' in self.ctl("ps", "--json")[0], "the queued job")
+            queued.send_signal(signo)
+            out, err = queued.communicate(timeout=30 * PATIENCE)
+            self.assertEqual(queued.returncode, 128 + signo, err)
+        self.ctl("stop", blocker)
+
     def test_the_end_of_the_session_of_an_attach_stopped_the_job(self):
         job = self.submit("sh", "-c", "echo up; sleep 100")
         follower = self.popen("attach", "--all", job)
