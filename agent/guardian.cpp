@@ -8,6 +8,7 @@
 #include "agent/orphan_sweep.hpp"
 #include "agent/process_stat.hpp"
 #include "agent/report_file.hpp"
+#include "agent/shell_interrupt.hpp"
 #include "agent/signal_sender.hpp"
 #include "agent/small_file.hpp"
 #include "agent/terminal.hpp"
@@ -150,7 +151,7 @@ class Guardian {
 
   int run() {
     const int status = wait_for_agent();
-    end_interrupt_watch();
+    end_watch();
     lease_timer_.end();
     if (!WIFEXITED(status)) await_orphans();
     const int killed = sweep();
@@ -168,6 +169,14 @@ class Guardian {
       std::filesystem::remove_all(board_->temporary_folder, ignored);
     }
     return to_int(ExitCode::agent_lost);
+  }
+
+  /// All is over, and all is written.
+  void notify_shell(int exit_code) {
+    seen_.by_key_in_workers_terminal = board_ != nullptr && board_->worker_was_interrupted;
+    const auto notice = shell_notice(exit_code, seen_);
+    if (notice == ShellNotice::ancestors_and_death) interrupt_ancestors_in_group();
+    if (notice != ShellNotice::exit_code) die_of_interrupt();
   }
 
  private:
@@ -252,6 +261,7 @@ class Guardian {
       const int signo = static_cast<int>(info.ssi_signo);
       if (signo == SIGCHLD || signo == SIGTTOU) continue;
       const auto now = std::chrono::steady_clock::now();
+      if (signo == SIGINT) (info.ssi_code == SI_KERNEL ? seen_.by_key : seen_.by_process) = true;
       if (signo == SIGINT && ++interrupts_ == kImpatient) {
         const std::chrono::seconds patience = is_on_hosts() ? kDeafOnHosts : kDeafAgent;
         deaf_from_ = is_stopped(agent_) ? now : now + patience;
@@ -286,7 +296,10 @@ class Guardian {
     std::optional<int> agent_status;
     int status = 0;
     for (pid_t pid; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
-      if (pid == agent_) agent_status = status;
+      if (pid == agent_) {
+        agent_status = status;
+        if (board_ != nullptr) board_->agent_is_gone = true;
+      }
       if (pid == interrupt_watch_) interrupt_watch_ = -1;
       if (lease_timer_.reaped(pid, status)) lease_.timer_ended();
     }
@@ -298,15 +311,15 @@ class Guardian {
   void follow_terminal() {
     const pid_t group = board_ != nullptr ? board_->terminal_group.load() : 0;
     if (group == terminal_group_) return;
-    end_interrupt_watch();
+    end_watch();
     terminal_group_ = group;
-    if (group > 0) interrupt_watch_ = start_interrupt_watch(group, agent_);
+    if (group <= 0) return;
+    board_->worker_was_interrupted = false;
+    interrupt_watch_ = start_interrupt_watch(group, agent_, *board_);
   }
 
-  void end_interrupt_watch() {
-    if (interrupt_watch_ <= 0) return;
-    ::kill(interrupt_watch_, SIGKILL);
-    ::waitpid(interrupt_watch_, nullptr, 0);
+  void end_watch() {
+    if (interrupt_watch_ > 0) end_interrupt_watch(interrupt_watch_);
     interrupt_watch_ = -1;
   }
 
@@ -363,6 +376,7 @@ class Guardian {
   std::vector<int> held_;  ///< signals of a job's manager, until then
   std::optional<std::chrono::steady_clock::time_point> held_until_;
   unsigned interrupts_ = 0;
+  InterruptsSeen seen_;
   std::optional<Instant> deaf_from_;  ///< an agent that still runs then does not react to signals
   std::optional<Instant> look_at_;    ///< whether the agent is stopped: one was asked to end
   bool is_agent_held_ = false;        ///< dead, and a debugger takes its status first
@@ -397,11 +411,13 @@ int run_guarded(const std::function<int(const GuardianLink&)>& agent_main) {
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);  // ulimit -f: as a full disk, also for the report of a lost agent
   notes.sync();
-  const int exit_code = Guardian{agent, signals, not_ours, board, wake_fd, pipe_fd}.run();
+  Guardian guarding{agent, signals, not_ours, board, wake_fd, pipe_fd};
+  const int exit_code = guarding.run();
   if (board == nullptr)
     notes.ended(exit_code);
   else
     notes.ended(exit_code, board->was_stopped, board->refusal);
+  guarding.notify_shell(exit_code);
   return exit_code;
 }
 

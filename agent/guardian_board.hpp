@@ -17,6 +17,9 @@ struct GuardianBoard {
   std::atomic<bool> finishing;  ///< the workers are gone, the last output is being written
   /// Process group of the worker that has the terminal, whose Ctrl-C we would not see; 0: none.
   std::atomic<pid_t> terminal_group;
+  /// Ctrl-C was pressed in the terminal that a worker has or had last (interrupt_watch.hpp).
+  std::atomic<bool> worker_was_interrupted;
+  std::atomic<bool> agent_is_gone;  ///< reaped: its pid may be another's
 
   /// Of a job on several hosts: when the agent has died, its children get so long to stop the job
   /// there before they are killed.

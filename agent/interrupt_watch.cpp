@@ -1,7 +1,11 @@
 #include "agent/interrupt_watch.hpp"
 
+#include "common/unique_fd.hpp"
+
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -18,7 +22,12 @@ void close_all() {
   for (int fd = 0; fd < kEnd; ++fd) ::close(fd);
 }
 
-[[noreturn]] void watch(pid_t parent, pid_t group, pid_t agent) {
+constexpr int kAnswersMs = 200;  // a process that only has to be scheduled
+// Pending signals are taken by their numbers, and SIGINT has a lower one.
+constexpr int kEnough = SIGTERM;
+static_assert(SIGINT < kEnough);
+
+[[noreturn]] void watch(pid_t parent, pid_t group, pid_t agent, GuardianBoard& board) {
   ::prctl(PR_SET_NAME, "acc:ctrl-c");
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent || ::setpgid(0, group) != 0) ::_exit(0);  // one of them is gone
@@ -26,13 +35,18 @@ void close_all() {
   ::sigfillset(&all);  // what the group is sent, Ctrl-Z too, is none of its business
   ::sigprocmask(SIG_SETMASK, &all, nullptr);
   close_all();
-  sigset_t interrupt;
-  ::sigemptyset(&interrupt);
-  ::sigaddset(&interrupt, SIGINT);
+  sigset_t awaited;
+  ::sigemptyset(&awaited);
+  ::sigaddset(&awaited, SIGINT);
+  ::sigaddset(&awaited, kEnough);
   for (;;) {
     siginfo_t info{};
+    const int signo = ::sigwaitinfo(&awaited, &info);
+    if (signo == kEnough && info.si_pid == parent) ::_exit(0);  // not one for the whole group
     // From the kernel, that is a key; from a process it is none.
-    if (::sigwaitinfo(&interrupt, &info) != SIGINT || info.si_code != SI_KERNEL) continue;
+    if (signo != SIGINT || info.si_code != SI_KERNEL) continue;
+    board.worker_was_interrupted = true;
+    if (board.agent_is_gone) continue;
     sigval value{};
     value.sival_int = kTerminalInterrupt;
     ::sigqueue(agent, SIGINT, value);
@@ -41,11 +55,21 @@ void close_all() {
 
 }  // namespace
 
-pid_t start_interrupt_watch(pid_t group, pid_t agent) {
+pid_t start_interrupt_watch(pid_t group, pid_t agent, GuardianBoard& board) {
   const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
-  if (pid == 0) watch(parent, group, agent);
+  if (pid == 0) watch(parent, group, agent, board);
   return pid;
+}
+
+void end_interrupt_watch(pid_t watch) {
+  const UniqueFd end{static_cast<int>(::syscall(SYS_pidfd_open, watch, 0U))};
+  ::kill(watch, kEnough);
+  ::kill(watch, SIGCONT);  // stopped with its group
+  pollfd fd{end.get(), POLLIN, 0};
+  if (end) ::poll(&fd, 1, kAnswersMs);
+  ::kill(watch, SIGKILL);
+  ::waitpid(watch, nullptr, 0);
 }
 
 }  // namespace acc::agent

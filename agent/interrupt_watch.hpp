@@ -1,5 +1,7 @@
 #pragma once
 
+#include "agent/guardian_board.hpp"
+
 #include <sys/types.h>
 
 namespace acc::agent {
@@ -8,9 +10,13 @@ namespace acc::agent {
 inline constexpr int kTerminalInterrupt = 0x43;
 
 /// Forks a process that joins the process group `group`, the terminal's foreground group, so that
-/// it also gets the SIGINT of a Ctrl-C, and reports it to the agent. It runs until it is killed or
-/// its parent exits. Only for a process without threads.
+/// it also gets the SIGINT of a Ctrl-C, and reports it to the agent and on the board. It runs until
+/// end_interrupt_watch, or until its parent exits. Only for a process without threads.
 /// @return its pid, or -1
-pid_t start_interrupt_watch(pid_t group, pid_t agent);
+pid_t start_interrupt_watch(pid_t group, pid_t agent, GuardianBoard& board);
+
+/// Ends it as soon as it has reported what was pressed before, and reaps it: what ends by Ctrl-C
+/// may do so before the watch has run.
+void end_interrupt_watch(pid_t watch);
 
 }  // namespace acc::agent

@@ -47,12 +47,16 @@ pid_t tracer_of(pid_t pid) {
   return parse_number<pid_t>(status_value(pid, "TracerPid")).value_or(0);
 }
 
-bool ignores_signal(pid_t pid, int signo) {
-  const auto text = status_value(pid, "SigIgn");
-  std::uint64_t ignored = 0;
-  std::from_chars(text.data(), text.data() + text.size(), ignored, 16);
-  return signo > 0 && signo <= 64 && (ignored >> static_cast<unsigned>(signo - 1) & 1U) != 0;
+static bool has_signal(pid_t pid, std::string_view set, int signo) {
+  const auto text = status_value(pid, set);
+  std::uint64_t signals = 0;
+  std::from_chars(text.data(), text.data() + text.size(), signals, 16);
+  return signo > 0 && signo <= 64 && (signals >> static_cast<unsigned>(signo - 1) & 1U) != 0;
 }
+
+bool ignores_signal(pid_t pid, int signo) { return has_signal(pid, "SigIgn", signo); }
+
+bool has_pending_signal(pid_t pid, int signo) { return has_signal(pid, "ShdPnd", signo); }
 
 std::vector<pid_t> children_of_main_thread(pid_t pid) {
   const auto id = std::to_string(pid);

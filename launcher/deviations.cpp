@@ -116,9 +116,10 @@ static constexpr Deviation kDeviations[] = {
     {"config errors appear one at a time, as a Python exception, with exit code 1",
      "all at once, each with file and line, with exit code 2", "five typos are mended in one go"},
     {"any script is given to Python unless --no_python says otherwise",
-     "a program, or a script whose #! line names another interpreter, is run by itself; without "
-     "its execute bit it is refused. A file that is named *.py is Python's, whatever its first "
-     "line says",
+     "a program, or a script whose #! line names something else than a Python, is run by itself; "
+     "without its execute bit it is refused. A file that is named *.py is Python's, whatever its "
+     "first line says. A #! line doesn't choose the Python, as with torchrun; a note says where it "
+     "names that of another virtual environment",
      "Python could only report a syntax error; the name .py is the user's word that it is "
      "Python's"},
     {"workers inherit the launcher's stdin, stdout and stderr",

@@ -277,6 +277,9 @@ class Launch {
     if (!quiet) {
       tell_about_ignored(line_);
       for (const auto& note : notes_about_arguments(line_, spec)) tell("note: " + note);
+      const auto python = find_program(find_interpreter(environment_), environment_);
+      const auto other = note_about_interpreter(spec, python);
+      if (!other.empty()) tell("note: " + other);
     }
     for (const auto& warning : plan.warnings) tell_of(plan, "warning: " + warning);
     if (plan.cluster.several() && plan.cluster.insecure && !plan.cluster.loopback && !prints)

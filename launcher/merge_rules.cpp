@@ -34,7 +34,7 @@ void MergeRules::distributed_type(const Value& value, const std::string& where) 
   const auto* text = value.text();
   if (text != nullptr && *text == "TPU") {  // XLA's name in earlier versions
     spec_.reject("distributed_type"_key);
-    complaints_.push_back({Errc::unavailable, where + ": distributed_type 'TPU': " + kNoTpu});
+    complaints_.push_back({Errc::bad_config, where + ": distributed_type 'TPU': " + kNoTpu});
     return;
   }
   const auto choices = split(row.choices, ' ');

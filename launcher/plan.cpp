@@ -73,16 +73,14 @@ class Planner {
   }
 
   void refuse_unsupported() {
-    if (mode_of(spec_) == Mode::tpu && mode_is_known(spec_)) complain(kNoTpu, Errc::unavailable);
+    if (mode_of(spec_) == Mode::tpu && mode_is_known(spec_)) complain(kNoTpu);
     if (spec_.flag("virtual_local_rank"_key))
       complain(
-          "--virtual_local_rank is not supported: LOCAL_RANK always numbers the workers of a node",
-          Errc::unavailable);
+          "--virtual_local_rank is not supported: LOCAL_RANK always numbers the workers of a node");
     if (spec_.is_set("logs_specs"_key))
       complain(
           "--logs_specs names a Python plug-in of torchrun, which this launcher can't load: use "
-          "--log_dir, --tee and --redirects",
-          Errc::unavailable);
+          "--log_dir, --tee and --redirects");
   }
 
   void check_script() {

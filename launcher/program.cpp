@@ -29,6 +29,13 @@ static std::string first_line_of_script(const std::string& path) {
   return text.substr(0, text.find('\n'));
 }
 
+std::string interpreter_in_script(const std::string& path) {
+  const auto line = first_line_of_script(path);
+  if (!line.starts_with("#!")) return {};
+  const auto begin = std::min(line.find_first_not_of(" \t", 2), line.size());
+  return line.substr(begin, line.find_first_of(" \t", begin) - begin);
+}
+
 static bool is_elf(std::string_view beginning) {
   return beginning.starts_with(
       "\x7f"

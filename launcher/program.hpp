@@ -23,6 +23,9 @@ enum class ScriptKind {
 /// The first `limit` bytes of a regular file, or what one read gives of them; else nothing.
 [[nodiscard]] std::string beginning_of_script(const std::string& path, std::size_t limit);
 
+/// What the kernel would run the file by: the first word behind "#!"; empty: there is none.
+[[nodiscard]] std::string interpreter_in_script(const std::string& path);
+
 /// An ELF file, not a script: no Python runs behind it.
 [[nodiscard]] bool is_binary(const std::string& path);
 

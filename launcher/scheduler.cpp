@@ -39,9 +39,10 @@ std::uint32_t tasks_on(std::string_view tasks_per_node, std::uint32_t node) {
   return counts && node < counts->size() ? (*counts)[node] : 0;
 }
 
+constexpr std::uint32_t kFirstSpecialStep = 0xffff'fff0U;  // batch, interactive, external …
+
 /// A batch script has most of these variables too, but is no step: there we are one of one.
 std::optional<Placement> in_slurm(const Environment& environment) {
-  constexpr std::uint32_t kFirstSpecialStep = 0xffff'fff0U;  // batch, interactive, external …
   const auto job = parse_number<std::uint64_t>(variable(environment, "SLURM_JOB_ID"));
   const auto step = count(environment, "SLURM_STEP_ID");
   const auto tasks = count(environment, "SLURM_STEP_NUM_TASKS");
@@ -185,6 +186,17 @@ std::optional<Placement> find_placement(const Environment& environment,
   if (auto place = in_open_mpi(environment)) return place;
   if (auto place = in_slurm(environment)) return place;
   return in_indexed_job(environment, host_name);
+}
+
+std::optional<UnreachedNodes> find_unreached_nodes(const Environment& environment) {
+  const auto job = parse_number<std::uint64_t>(variable(environment, "SLURM_JOB_ID"));
+  const auto step = count(environment, "SLURM_STEP_ID");
+  if (!job || (step && *step < kFirstSpecialStep) || environment.contains(worker_env::kAccJobId))
+    return std::nullopt;
+  auto nodes = count(environment, "SLURM_JOB_NUM_NODES");
+  if (!nodes) nodes = count(environment, "SLURM_NNODES");  // its earlier name
+  if (!nodes || *nodes < 2) return std::nullopt;
+  return UnreachedNodes{"Slurm job " + std::to_string(*job), *nodes};
 }
 
 }  // namespace acc::launcher

@@ -43,4 +43,15 @@ struct Placement {
 [[nodiscard]] std::optional<Placement> find_placement(const Environment& environment,
                                                       std::string_view host_name);
 
+/// An allocation whose nodes nothing has reached: this process is in its batch script or in its
+/// interactive shell, and not in a step that runs on the nodes.
+struct UnreachedNodes {
+  std::string who;  ///< "Slurm job 42"
+  std::uint32_t nodes = 0;
+  friend bool operator==(const UnreachedNodes&, const UnreachedNodes&) = default;
+};
+
+/// Only of two nodes and more, and not inside of a worker of ours.
+[[nodiscard]] std::optional<UnreachedNodes> find_unreached_nodes(const Environment& environment);
+
 }  // namespace acc::launcher

@@ -165,13 +165,38 @@ class Rules {
   bool user_counts_ = false;
 };
 
+/// Asked for in words; a config file always says how many machines there are.
+bool is_one_machine_wanted(const JobSpec& spec) {
+  constexpr Key kMachines[] = {"num_machines"_key, "nnodes"_key};
+  return spec.flag("standalone"_key) ||
+         std::ranges::any_of(kMachines, [&](Key key) { return spec[key].source == Source::flag; });
+}
+
+/// Machines that are reached without the scheduler.
+bool names_machines(const JobSpec& spec) {
+  constexpr Key kHosts[] = {"hosts"_key, "hostfile"_key, "deepspeed_hostfile"_key,
+                            "mpirun_hostfile"_key};
+  return spec.integer("num_machines"_key).value_or(1) > 1 ||
+         std::ranges::any_of(kHosts, [&](Key key) { return spec.is_set(key); });
+}
+
+void tell_of_unreached_nodes(JobSpec& spec, const Environment& environment) {
+  const auto found = find_unreached_nodes(environment);
+  if (!found || is_one_machine_wanted(spec) || names_machines(spec)) return;
+  spec.notes.push_back(
+      found->who + " has " + std::to_string(found->nodes) +
+      " nodes, and all workers start on this one: in front of acc-launch 'srun "
+      "--ntasks-per-node=1' uses them all; --num_machines 1 is for one alone, without this note");
+}
+
 }  // namespace
 
 void apply_scheduler(JobSpec& spec, Complaints& complaints, HostFacts& facts,
                      const Environment& environment) {
   const bool in_pod = environment.contains("JOB_COMPLETION_INDEX");
   const auto place = find_placement(environment, in_pod ? facts.host_name() : std::string{});
-  if (place) Rules{*place, spec, complaints, facts, environment}.apply();
+  if (place) return Rules{*place, spec, complaints, facts, environment}.apply();
+  tell_of_unreached_nodes(spec, environment);
 }
 
 }  // namespace acc::launcher

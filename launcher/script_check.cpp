@@ -1,5 +1,6 @@
 #include "launcher/script_check.hpp"
 
+#include "common/program_path.hpp"
 #include "common/text.hpp"
 #include "launcher/habits.hpp"
 #include "launcher/key_table.hpp"
@@ -192,6 +193,23 @@ std::vector<std::string> notes_about_arguments(const CommandLine& line, const Jo
                     "in front of it");
   }
   return notes;
+}
+
+std::string note_about_interpreter(const JobSpec& spec, const std::string& interpreter) {
+  namespace fs = std::filesystem;
+  if (spec.flag("module"_key) || spec.flag("no_python"_key) || spec.script.ends_with(".py"))
+    return {};
+  const auto named = interpreter_in_script(spec.script);
+  if (!named.starts_with('/') || script_kind(spec.script) != ScriptKind::python) return {};
+  // A virtual environment is known by its folder: the program itself is a link to the system's.
+  const auto folder = fs::path{named}.parent_path();
+  std::error_code failed;
+  if (!is_executable_file(named) || !fs::exists(folder.parent_path() / "pyvenv.cfg", failed) ||
+      fs::equivalent(folder, fs::path{interpreter}.parent_path(), failed))
+    return {};
+  return in_quotes(spec.script) + " is of the environment of " + in_quotes(named) +
+         ", and runs with " + printable(interpreter) +
+         ": --no_python runs it as its first line says, PYTHON_EXEC chooses a Python";
 }
 
 agent::ScriptProblem check_script_file(const JobSpec& spec, const Environment& environment) {

@@ -23,6 +23,11 @@ namespace acc::launcher {
 [[nodiscard]] std::vector<std::string> notes_about_arguments(const CommandLine& line,
                                                              const JobSpec& spec);
 
+/// Of a script without the name .py, which pip has written into the virtual environment of another
+/// Python than `interpreter`: that one may lack its modules. Empty: nothing to tell.
+[[nodiscard]] std::string note_about_interpreter(const JobSpec& spec,
+                                                 const std::string& interpreter);
+
 /// What exec would say, before anything is started; errnum 0: nothing.
 [[nodiscard]] agent::ScriptProblem check_script_file(const JobSpec& spec,
                                                      const Environment& environment);

@@ -28,7 +28,7 @@ Complaints refusals(const launcher::CommandLine& line, const std::string& path,
   const auto facts = any_machine();
   auto merged = launcher::merge(line, config, *facts, environment);
   std::ranges::move(merged.complaints, std::back_inserter(complaints));
-  if (line.given("tpu"_key) != nullptr) complaints.push_back({Errc::unavailable, launcher::kNoTpu});
+  if (line.given("tpu"_key) != nullptr) complaints.push_back({Errc::bad_config, launcher::kNoTpu});
   if (!complaints.empty() || launcher::is_on_hosts(line)) return complaints;
   auto planned = launcher::make_plan(merged.spec, *facts, {environment, "/", "python3"});
   return std::move(planned.complaints);

@@ -473,7 +473,7 @@ class Terminal(unittest.TestCase):
         self.read_until(master, b"up")
         until(lambda: is_watched(pid), "the watch for Ctrl-C")
         os.write(master, b"\x03")
-        self.assertEqual(self.exit_code(pid), 130)
+        self.assertEqual(self.exit_code(pid), -signal.SIGINT)
 
     def test_ctrl_c_counts_once_with_several_workers(self):
         pid, master = self.start("--num_processes 2", ["sh", "-c", "trap 'echo int-$RANK; exit 0' INT; echo up-$RANK; sleep 100 & wait"])
@@ -482,7 +482,7 @@ class Terminal(unittest.TestCase):
         os.write(master, b"\x03")
         self.read_until(master, b"int-0")
         self.read_until(master, b"int-1")
-        self.assertEqual(self.exit_code(pid), 130)
+        self.assertEqual(self.exit_code(pid), -signal.SIGINT)
         self.assertEqual(self.text.count(b"int-0"), 1)
 
     def test_ctrl_z_gives_the_terminal_back(self):

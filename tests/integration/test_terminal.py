@@ -1,5 +1,5 @@
 """What users see and type in a terminal; each test is named for what they saw."""
-import contextlib, fcntl, os, pty, re, select, shutil, signal, struct, sys, tempfile, termios, time, unittest
+import contextlib, fcntl, os, pty, re, select, shlex, shutil, signal, struct, sys, tempfile, termios, time, unittest
 
 from harness import ACC, FAKE, PATIENCE, SLACK, children_of, main, read, until, write
 
@@ -145,7 +145,7 @@ class Terminal(unittest.TestCase):
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 72, 0, 0))
         self.read_until(b"now 72 40", count=2)
         self.type(b"\x03")
-        self.assertEqual(self.exit_code(), 130)
+        self.assertEqual(self.exit_code(), -signal.SIGINT)
 
     def test_a_dumb_terminal_got_colours(self):
         self.start("--num_processes 2 --tee 3", ["sh", "-c", "echo here; exit 3"], env={"TERM": "dumb"})
@@ -232,7 +232,7 @@ while step < 120 or not os.path.exists(os.environ["GO"]):
         self.type(b"\x03")
         self.read_until(b"acc-launch: stopping, 2 of 2 workers left")
         os.kill(agents[1], signal.SIGCONT)
-        self.assertEqual(self.exit_code(30), 130)
+        self.assertEqual(self.exit_code(30), -signal.SIGINT)
         self.assertEqual([line for line in screen(self.text) if "left" in line and "acc-launch: stopping, " in line], [])
 
     def assert_progress(self, line, go):
@@ -274,7 +274,7 @@ while step < 120 or not os.path.exists(os.environ["GO"]):
             self.type(b"\x03")
             self.read_until(b"got Ctrl-C again: stopping: SIGTERM sent, 2 s left (Ctrl-C again to kill)")
             self.type(b"\x03")
-            self.assertEqual(self.exit_code(), 130)
+            self.assertEqual(self.exit_code(), -signal.SIGINT)
             self.assertNotIn(b"to hurry", self.text)
             self.assertLess(time.monotonic() - started, 8 * SLACK)
             if b"killing at once" in self.text:
@@ -304,7 +304,7 @@ while step < 120 or not os.path.exists(os.environ["GO"]):
             if b"asked" in self.text:
                 self.assertEqual(self.text.count(b"interrupted"), 2, self.text)
             self.type(b"\x03")
-            self.assertEqual(self.exit_code(), 130)
+            self.assertEqual(self.exit_code(), -signal.SIGINT)
             if b"killing at once" in self.text:
                 return
         self.fail(self.text)
@@ -316,7 +316,7 @@ while step < 120 or not os.path.exists(os.environ["GO"]):
         self.type(b"\x03")
         self.read_until(b"Ctrl-C went to the worker")
         self.type(b"\x03")
-        self.assertEqual(self.exit_code(), 130)
+        self.assertEqual(self.exit_code(), -signal.SIGINT)
         self.assertIn(b"SIGTERM sent", self.text)
 
     def test_the_debugger_keeps_ctrl_c_as_often_as_it_is_pressed(self):
@@ -365,7 +365,7 @@ except KeyboardInterrupt:
                 self.read_until(b"up", count=int(flags.split()[1]))
                 self.wait_until_watched()
                 self.type(b"\x03")
-                self.assertEqual(self.exit_code(), 130)
+                self.assertEqual(self.exit_code(), -signal.SIGINT)
                 self.assertIn(b"job stopped by SIGINT", self.text)
                 self.assertNotIn(b"restarting", self.text)
 
@@ -378,7 +378,7 @@ except KeyboardInterrupt:
         self.read_until(b"quit? ")
         time.sleep(1)  # past the look at whether it reads
         self.type(b"y\n")
-        self.assertEqual(self.exit_code(), 130)
+        self.assertEqual(self.exit_code(), -signal.SIGINT)
         self.assertNotIn(b"restarting", self.text)
 
     def test_a_worker_that_ended_by_ctrl_c_at_once_was_started_again(self):
@@ -386,7 +386,7 @@ except KeyboardInterrupt:
         self.read_until(b"up")
         self.wait_until_watched()
         self.type(b"\x03")
-        self.assertEqual(self.exit_code(), 130)
+        self.assertEqual(self.exit_code(), -signal.SIGINT)
         self.assertNotIn(b"restarting", self.text)
 
     def test_the_second_ctrl_c_did_not_hurry_the_others_where_the_first_had_ended_the_worker_with_the_terminal(self):
@@ -397,7 +397,7 @@ except KeyboardInterrupt:
         self.type(b"\x03")
         self.read_until(b"asked")
         self.type(b"\x03")
-        self.assertEqual(self.exit_code(), 130)
+        self.assertEqual(self.exit_code(), -signal.SIGINT)
         self.assertIn(b"hurrying: SIGTERM sent", self.text)
 
     def test_nothing_is_left_of_the_watch_for_ctrl_c(self):
@@ -405,8 +405,135 @@ except KeyboardInterrupt:
         self.read_until(b"up", count=3)
         watch = self.wait_until_watched()
         self.type(b"\x03")
-        self.assertEqual(self.exit_code(), 130)
+        self.assertEqual(self.exit_code(), -signal.SIGINT)
         until(lambda: not os.path.exists(f"/proc/{watch}"), "its end")
+
+    # ---- Ctrl-C and what started acc-launch ----
+
+    def start_shell(self, script):
+        """A shell script in the terminal; acc-launch is in its process group."""
+        self.pid, self.master = pty.fork()
+        if self.pid == 0:
+            os.execvp("bash", ["bash", "-c", script])
+        self.addCleanup(self.end, self.pid, self.master)
+        self.text = b""
+
+    # One line, for a recipe of make; short pauses, as in ANSWERS.
+    TRIAL = "import sys, time; print('trial', sys.argv[1], flush=True); [time.sleep(0.1) for _ in iter(int, 1)]"
+
+    def launch(self, workers, trial, program=TRIAL):
+        words = [ACC, "--quiet", "--num_processes", str(workers), "--no_python", sys.executable, "-c", program]
+        return " ".join(map(shlex.quote, words)) + f" {trial}"
+
+    def launcher(self):
+        """The process of acc-launch that what started it waits for."""
+        def below(pid):
+            return [pid, *(one for child in children_of(pid) for one in below(child))]
+        return until(lambda: next((p for p in below(self.pid) if comm(p) == "acc-launch"), 0), "acc-launch")
+
+    def press_in_trial(self, workers, trial=b"trial 1"):
+        self.read_until(trial, count=workers)
+        if workers == 1:
+            shell, self.pid = self.pid, self.launcher()
+            self.wait_until_watched()
+            self.pid = shell
+        self.type(b"\x03")
+
+    def test_ctrl_c_in_a_sweep_ended_one_trial_and_the_shell_began_the_next(self):
+        for workers in (1, 2):
+            for script in (f"for i in 1 2; do {self.launch(workers, '$i')}; done; echo rest",
+                           f"{self.launch(workers, 1)}; echo rest; {self.launch(workers, 2)}"):
+                with self.subTest(workers=workers, script=script):
+                    self.start_shell(script)
+                    self.press_in_trial(workers)
+                    self.assertEqual(self.exit_code(), -signal.SIGINT, self.text)
+                    self.assertNotIn(b"trial 2", self.text)
+                    self.assertNotIn(b"rest", self.text)
+
+    def test_ctrl_c_in_a_recipe_of_make_k_went_on_with_the_next_target(self):
+        if not shutil.which("make"):
+            self.skipTest("no make")
+        for workers in (1, 2):
+            with self.subTest(workers=workers):
+                folder = tempfile.mkdtemp(prefix="acc-terminal-")
+                self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+                # Two commands: the shell stays between make and acc-launch. With two workers the key reaches all at once, and make
+                # itself fails now and then ("wait: No child processes") where its shell dies of it at once, as dash does.
+                write(folder + "/Makefile", ("SHELL = /bin/bash\n" if workers == 2 else "") + "".join(f"t{i}:\n\t@{self.launch(workers, i)}; echo rest\n" for i in (1, 2)))
+                self.start_shell(f"make -k -C {shlex.quote(folder)} t1 t2; echo after")
+                self.press_in_trial(workers)
+                self.assertEqual(self.exit_code(), -signal.SIGINT, self.text)
+                self.assertNotIn(b"trial 2", self.text)
+                self.assertNotIn(b"after", self.text)
+
+    def test_a_shell_shows_130_after_ctrl_c_and_a_trap_of_a_script_runs_once(self):
+        for workers in (1, 2):
+            with self.subTest(workers=workers):
+                self.start_shell(f"trap 'echo trapped' INT; {self.launch(workers, 1)}; echo code $?")
+                self.press_in_trial(workers)
+                self.assertEqual(self.exit_code(), 0)
+                self.assertIn(b"code 130", self.text)
+                self.assertEqual(self.text.count(b"trapped"), 1, self.text)
+
+    def test_python_that_runs_acc_launch_gets_keyboard_interrupt_once(self):
+        script = ("import subprocess, sys\n"
+                  "child = subprocess.Popen(sys.argv[1:])\n"
+                  "interrupts = 0\n"
+                  "while True:\n"
+                  "    try: code = child.wait(); break\n"
+                  "    except KeyboardInterrupt: interrupts += 1\n"
+                  "print('interrupts', interrupts, 'code', code)\n")
+        for workers in (1, 2):
+            with self.subTest(workers=workers):
+                self.start_shell(f"exec {shlex.quote(sys.executable)} -c {shlex.quote(script)} {self.launch(workers, 1)}")
+                self.press_in_trial(workers)
+                self.assertEqual(self.exit_code(), 0)
+                self.assertIn(b"interrupts 1 code -2", self.text)
+
+    def test_a_job_that_uses_ctrl_c_and_ends_well_lets_the_script_go_on(self):
+        program = ("import sys, time\n"
+                   "try:\n    print('trial', sys.argv[1], flush=True)\n    while True: time.sleep(0.1)\n"
+                   "except KeyboardInterrupt: print('saved', flush=True)\n")
+        self.start_shell(f"for i in 1 2; do {self.launch(1, '$i', program)}; echo code $?; done; echo rest")
+        self.press_in_trial(1)
+        self.read_until(b"trial 2")
+        self.read_until(b"code 0")
+        self.press_in_trial(1, b"trial 2")
+        self.read_until(b"rest")
+        self.assertEqual(self.exit_code(), 0)
+        self.assertEqual(self.text.count(b"code 0"), 2, self.text)
+
+    def test_sigint_by_kill_ends_with_130_and_the_script_goes_on(self):
+        for workers in (1, 2):
+            with self.subTest(workers=workers):
+                self.start_shell(f"{self.launch(workers, 1)}; echo code $?")
+                self.read_until(b"trial 1", count=workers)
+                os.kill(self.launcher(), signal.SIGINT)
+                self.read_until(b"code 130")
+                self.assertEqual(self.exit_code(), 0)
+
+    def test_sigint_by_kill_after_a_ctrl_c_that_the_worker_used_ends_with_130(self):
+        program = ("import signal, sys, time\n"
+                   "def used(*_):\n    print('used', flush=True); signal.signal(signal.SIGINT, signal.SIG_DFL)\n"
+                   "signal.signal(signal.SIGINT, used)\n"
+                   "print('trial', sys.argv[1], flush=True)\n"
+                   "while True: time.sleep(0.1)\n")
+        self.start_shell(f"{self.launch(1, 1, program)}; echo code $?")
+        self.press_in_trial(1)
+        self.read_until(b"used")
+        os.kill(self.launcher(), signal.SIGINT)
+        self.read_until(b"code 130")
+        self.assertEqual(self.exit_code(), 0)
+
+    def test_a_second_ctrl_c_that_ends_a_busy_worker_stops_the_sweep(self):
+        program = ("import signal, sys, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+                   "print('trial', sys.argv[1], flush=True)\nwhile True: time.sleep(0.1)\n")
+        self.start_shell(f"for i in 1 2; do {self.launch(1, '$i', program)}; done; echo rest")
+        self.press_in_trial(1)
+        self.read_until(b"Ctrl-C went to the worker")
+        self.type(b"\x03")
+        self.assertEqual(self.exit_code(), -signal.SIGINT)
+        self.assertNotIn(b"trial 2", self.text)
 
     # ---- the terminal afterwards ----
 

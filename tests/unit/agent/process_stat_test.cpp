@@ -50,3 +50,19 @@ SCENARIO("a process finds those that its main thread started", "[agent]") {
   ::waitpid(child, nullptr, 0);
   CHECK(children_of_main_thread(child).empty());
 }
+
+TEST_CASE("a signal that a process hasn't taken yet is pending", "[agent]") {
+  sigset_t set;
+  sigset_t before;
+  ::sigemptyset(&set);
+  ::sigaddset(&set, SIGUSR2);
+  ::sigprocmask(SIG_BLOCK, &set, &before);
+  CHECK(!acc::agent::has_pending_signal(::getpid(), SIGUSR2));
+  ::kill(::getpid(), SIGUSR2);
+  CHECK(acc::agent::has_pending_signal(::getpid(), SIGUSR2));
+  CHECK(!acc::agent::has_pending_signal(::getpid(), SIGUSR1));
+  int taken = 0;
+  ::sigwait(&set, &taken);
+  CHECK(!acc::agent::has_pending_signal(::getpid(), SIGUSR2));
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+}

@@ -1,6 +1,7 @@
 #include "tests/support/stale_event.hpp"
 
 #include "agent/fanout/transport.hpp"
+#include "agent/life_line.hpp"
 #include "agent/parent_watch.hpp"
 #include "agent/spawn.hpp"
 #include "common/clocks.hpp"

@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <csignal>
 
 using namespace acc;
@@ -283,6 +284,21 @@ TEST_CASE("TPUs and plug-ins are refused", "[launcher][plan]") {
   CHECK(tpu.complaints().find("TPU") != std::string::npos);
   Trial plugin{{"--nproc-per-node=1", "--logs-specs=x", "s.py"}};
   CHECK(plugin.complaints().find("plug-in") != std::string::npos);
+}
+
+TEST_CASE(
+    "a flag that no machine could have was refused with the code for a machine that hasn't it",
+    "[launcher][plan]") {
+  const auto is_of_words = [](Trial trial) {
+    const auto complaints = trial.planned().complaints;
+    return !complaints.empty() && std::ranges::none_of(complaints, [](const Error& one) {
+      return one.code == Errc::unavailable;
+    });
+  };
+  CHECK(is_of_words(Trial{{"--nproc-per-node=1", "--virtual-local-rank", "s.py"}}));
+  CHECK(is_of_words(Trial{{"--nproc-per-node=1", "--logs-specs=x", "s.py"}}));
+  CHECK(is_of_words(Trial{{"--tpu", "--num_processes=8", "s.py"}}));
+  CHECK(is_of_words(Trial{{"s.py"}, "distributed_type: TPU\n"}));
 }
 
 TEST_CASE("the plan prints as JSON, whatever bytes the arguments hold", "[launcher][plan]") {

@@ -109,6 +109,41 @@ TEST_CASE("what is no step of several tasks is left alone", "[launcher][schedule
   }
 }
 
+TEST_CASE("a batch script of two nodes trained on one of them without a word",
+          "[launcher][scheduler]") {
+  const Environment batch_script{{"SLURM_JOB_ID", "42"},
+                                 {"SLURM_JOB_NUM_NODES", "2"},
+                                 {"SLURM_NNODES", "2"},
+                                 {"SLURM_PROCID", "0"},
+                                 {"SLURM_NODEID", "0"}};
+  const auto note = [](const Environment& environment, std::vector<std::string> flags = {},
+                       const std::string& yaml = {}) {
+    flags.emplace_back("s.py");
+    Trial c{std::move(flags), yaml, environment};
+    const auto notes = c.merged().spec.notes;
+    return notes.empty() ? std::string{} : notes.back();
+  };
+  const std::string told =
+      "Slurm job 42 has 2 nodes, and all workers start on this one: in front of acc-launch 'srun "
+      "--ntasks-per-node=1' uses them all; --num_machines 1 is for one alone, without this note";
+  CHECK(note(batch_script) == told);
+  CHECK(note(batch_script, {"--nproc_per_node=2"}) == told);
+  CHECK(note(batch_script, {}, "num_machines: 1\n") == told);  // accelerate config writes it always
+  CHECK(note(with(batch_script, {{"SLURM_STEP_ID", "4294967290"}})) == told);  // interactive
+  Environment older = batch_script;
+  older.erase("SLURM_JOB_NUM_NODES");
+  CHECK(note(older) == told);
+
+  CHECK(note(with(batch_script, {{"SLURM_JOB_NUM_NODES", "1"}})).empty());
+  CHECK(note(with(batch_script, {{"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}})).empty());
+  CHECK(note(with(batch_script, {{"ACC_JOB_ID", "outer"}})).empty());
+  CHECK(note(batch_script, {"--num_machines=1"}).empty());
+  CHECK(note(batch_script, {"--nnodes=1"}).empty());
+  CHECK(note(batch_script, {"--standalone"}).empty());
+  CHECK(note(batch_script, {"--hosts=a,b"}).empty());
+  CHECK(note(batch_script, {}, "num_machines: 2\nmachine_rank: 0\n").empty());
+}
+
 TEST_CASE("mpirun's tasks meet on mpirun's host", "[launcher][scheduler]") {
   const auto second = place(kOpenMpi);
   REQUIRE(second);

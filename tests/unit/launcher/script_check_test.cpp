@@ -147,6 +147,41 @@ TEST_CASE("the flag --standalone behind the script had no effect and no note",
   CHECK_THAT(notes.front(), Contains("--standalone behind the script"));
 }
 
+TEST_CASE("a console script of another environment ran with a Python that lacks its modules",
+          "[launcher][script]") {
+  const ScriptTrial trial;
+  const auto environment = [&](const std::string& name) {
+    fs::create_directories(trial.path(name + "/bin"));
+    std::ofstream{trial.path(name + "/pyvenv.cfg")} << "home = /usr/bin\n";
+    const auto python = trial.path(name + "/bin/python");
+    trial.file(name + "/bin/python", 0755);
+    return python;
+  };
+  const auto theirs = environment("theirs");
+  const auto ours = environment("ours");
+  const auto note = [&](const std::string& first_line, const Words& flags = {},
+                        const std::string& name = "tool") {
+    std::ofstream{trial.path(name)} << first_line << "\nimport sys\n";
+    Words words = flags;
+    words.push_back(trial.path(name));
+    return note_about_interpreter(ScriptTrial::spec(words), ours);
+  };
+  CHECK(note("#!" + theirs) == "'" + trial.path("tool") + "' is of the environment of '" + theirs +
+                                   "', and runs with " + ours +
+                                   ": --no_python runs it as its first line says, PYTHON_EXEC "
+                                   "chooses a Python");
+  CHECK(!note("#! " + theirs + " -E").empty());
+  CHECK(note("#!" + ours).empty());
+  CHECK(note("#!" + trial.path("ours/bin/../bin/python")).empty());
+  CHECK(note("#!/usr/bin/env python3").empty());
+  CHECK(note("#!/usr/bin/python3").empty());  // of the system, whatever environment is active
+  CHECK(note("#!" + trial.path("gone/bin/python")).empty());
+  CHECK(note("import os").empty());
+  CHECK(note("#!" + theirs, {"--no_python"}).empty());
+  CHECK(note("#!" + theirs, {"-m"}).empty());
+  CHECK(note("#!" + theirs, {}, "tool.py").empty());  // the name says that it is Python's
+}
+
 TEST_CASE("a script that can't be run is told with the reason of exec", "[launcher][script]") {
   ScriptTrial trial;
   trial.file("plain", 0644);

@@ -1,0 +1,32 @@
+#pragma once
+
+/// How what started acc-launch learns that Ctrl-C has ended the job. A shell goes on with its
+/// script after a program that ends with 130 of its own accord, as an editor does that uses Ctrl-C:
+/// it stops only if it had a SIGINT itself and the program has died of one.
+namespace acc::agent {
+
+/// SIGINTs while a job ran, by origin.
+struct InterruptsSeen {
+  bool by_key = false;      ///< the terminal sent them to our process group, and so to a script's
+  bool by_process = false;  ///< kill(): what sent them expects an exit code
+  bool by_key_in_workers_terminal = false;  ///< only that worker's process group got them
+};
+
+enum class ShellNotice {
+  exit_code,            ///< nothing but the exit code
+  death,                ///< die of SIGINT: the script had the key, too
+  ancestors_and_death,  ///< … and first send it to the script, as the terminal would have
+};
+
+/// Pure. @param exit_code  of the job, which has ended
+[[nodiscard]] ShellNotice shell_notice(int exit_code, const InterruptsSeen& seen);
+
+/// Sends SIGINT to the processes above this one that are in its process group: scripts, make, sudo.
+/// An interactive shell has given us a group of our own, and gets none.
+void interrupt_ancestors_in_group();
+
+/// Dies of SIGINT. Returns only where the kernel doesn't let it: as the first process of a
+/// container.
+void die_of_interrupt();
+
+}  // namespace acc::agent
