@@ -382,12 +382,14 @@ def below(pid):
         for child in open(f"/proc/{pid}/task/{task}/children").read().split(): yield from below(child)
 pids = list(below(sys.argv[1]))
 for pid in pids[::int(sys.argv[3])]: os.kill(int(pid), int(sys.argv[2]))
+sys.stdin.read()  # it outlives the job, as a manager does
 """
         # The workers first: those that die of it, as a shell, may be seen before the agent knows.
         for wrapper, order in (("exec {python} {script}", "1"), ("exec {python} {script}", "-1"), ("{python} {script}; true", "1")):
             for flags, signo, code_of_job in (("--grace 60", signal.SIGTERM, 143), ("--preempt_signals USR1 --preempt_grace 60", signal.SIGUSR1, 75)):
                 job = self.wrapped(flags, wrapper=wrapper)
-                subprocess.run([sys.executable, "-c", code, str(job.pid), str(int(signo)), order], check=True)
+                manager = subprocess.Popen([sys.executable, "-c", code, str(job.pid), str(int(signo)), order], stdin=subprocess.PIPE)
+                self.addCleanup(manager.communicate)
                 self.assert_saved(job, code_of_job, signo.name)
 
     def test_the_program_behind_timeout_got_a_second_signal_as_another_rank_had_ended(self):
