@@ -78,7 +78,7 @@ AgentLoop::AgentLoop(const JobPlan& plan, const GuardianLink& guardian,
       terminal_{io_, guardian, reader_of(plan), workers_, terminal_hooks()},
       starter_{{plan_, guardian_, console_, limit, containment_, output_, run_folder_, messages_,
                 preloader_}},
-      recorder_{plan_, workers_, output_, run_folder_, containment_},
+      recorder_{io_, plan_, workers_, output_, run_folder_, containment_},
       watch_{{io_, plan_, workers_, messages_, run_folder_, job_id_, watched_node(plan)},
              watch_hooks()},
       status_{{io_, plan_, job_id_, guardian.pid, group_, terms_, workers_, watch_, run_folder_,
@@ -394,7 +394,7 @@ void AgentLoop::on_exit(const WorkerRecord& record) {
   heed_lease();
   services_->drain();  // its last message
   if (!is_success(*record.status) && !record.asked_to_end)
-    services_->tell_lost({lost_here(record, recorder_.oom_facts(*record.status))});
+    services_->tell_lost({lost_here(record, recorder_.oom_facts(*record.status, record.ended))});
   const auto beat = services_->heartbeats().beat(record.local_rank);
   handle(WorkerExited{record.local_rank, *record.status, record.ended,
                       services_->asked_not_to_restart(record.local_rank),

@@ -14,6 +14,7 @@
 
 #include <boost/asio/steady_timer.hpp>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -23,19 +24,21 @@ namespace acc::agent {
 using rendezvous::Failure;
 
 // As much as a message takes.
-static std::string end_of(const std::string& text, std::size_t most = rendezvous::kMaxText) {
+static std::string end_of(const std::string& text) {
   constexpr std::size_t kLines = 40;
   std::string end = join(last_lines(text, kLines), "\n");
-  if (end.size() <= most) return end;
-  end.erase(0, end.size() - most);
+  if (end.size() <= rendezvous::kMaxText) return end;
+  end.erase(0, end.size() - rendezvous::kMaxText);
   return end.substr(end.find('\n') + 1);
 }
 
-// The same of a worker's output, with the error that its last lines don't name.
-static std::string end_of_output(const std::string& text) {
-  auto error = join(error_lines_before(text, kShownLines), "\n");
-  if (!error.empty()) error += "\n…\n";
-  return error + end_of(text, rendezvous::kMaxText - error.size());
+// Of long lines fewer fit than are shown here: then those that are left out may name the error.
+static void add_output(Failure& failure, const FailureReport& report) {
+  failure.last_lines = end_of(report.tail);
+  const auto sent = 1 + static_cast<std::size_t>(std::ranges::count(failure.last_lines, '\n'));
+  failure.error_lines =
+      join(sent < kShownLines ? error_lines_before(report.tail, sent) : report.error_lines, "\n");
+  failure.error_age = report.error_age;
 }
 
 CoordinatorLink::CoordinatorLink(const Parts& parts, Hooks hooks)
@@ -207,11 +210,12 @@ void CoordinatorLink::report(const ReportFailed& a) {
     failure.error = report.error->message;
     failure.traceback = end_of(report.error->traceback);
   }
-  failure.last_lines = end_of_output(report.tail);
+  add_output(failure, report);
   failure.into_round = report.into_round;
   failure.log_path = report.log_path;
   failure.stacks_path = report.stacks_path;
   failure.no_restart = parts_.course.no_restart_reason(a.failure.local_rank);
+  failure.hint = parts_.course.hint_for(report, host_name());
   failure.pid = report.worker.pid;
   failure.out_of_memory = report.out_of_memory;
   job_.report(failure);

@@ -37,7 +37,7 @@ class CoordinatorLink {
     boost::asio::io_context& io;
     const JobPlan& plan;
     const GuardianLink& guardian;
-    const JobRecorder& recorder;
+    JobRecorder& recorder;
     RoundTerms& terms;
     RoundStarter& starter;
     JobCourse& course;

@@ -18,6 +18,9 @@ constexpr std::string_view kTraceback = "Traceback (most recent call last):";
 constexpr std::string_view kTerminate = "terminate called";
 constexpr std::string_view kWhat = "what():";
 constexpr std::size_t kWidth = 300;
+constexpr std::size_t kShortWidth = 200;  // of one that is a part of a line
+// An error is told as the last one if at most so many lines of other output follow.
+constexpr std::size_t kNear = 40;
 
 bool is_of_name(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.';
@@ -70,16 +73,33 @@ std::optional<std::string_view> name_of_exception(std::string_view line) {
   return name;
 }
 
-// "ValidationError: 0.03, best 0.02", "L2Error: nan": of a training. A key may be a number.
-bool is_figure(std::string_view name, std::string_view behind) {
-  if (name == "KeyError") return false;
-  auto value = trim(behind);
+bool begins_with_figure(std::string_view value) {
+  constexpr std::array<std::string_view, 4> kMakers{"tensor(", "array(", "Array(", "np.float"};
+  if (std::ranges::any_of(kMakers, [&](auto maker) { return value.starts_with(maker); }))
+    return true;
   if (value.starts_with('-') || value.starts_with('+')) value.remove_prefix(1);
   if (value.starts_with('.')) value.remove_prefix(1);
   if (!value.empty() && std::isdigit(static_cast<unsigned char>(value[0])) != 0) return true;
   const auto end = std::ranges::find_if_not(value, is_of_name);
   const auto word = value.substr(0, static_cast<std::size_t>(end - value.begin()));
   return word == "nan" || word == "inf";
+}
+
+// "[0.1, 0.2]", "(0.1, nan)": and nothing behind it, as in "[3] is not a shape".
+bool is_list_of_figures(std::string_view value) {
+  if (!value.starts_with('[') && !value.starts_with('(')) return false;
+  const auto end = value.rfind(value[0] == '[' ? ']' : ')');
+  if (end == std::string_view::npos || end + 1 != value.size()) return false;
+  const auto figures = split(value.substr(1, end - 1), ',');
+  return std::ranges::all_of(figures,
+                             [](const auto& figure) { return begins_with_figure(trim(figure)); });
+}
+
+// "ValidationError: 0.03, best 0.02", "L2Error: nan": of a training. A key may be a number.
+bool is_figure(std::string_view name, std::string_view behind) {
+  if (name == "KeyError") return false;
+  const auto value = trim(behind);
+  return begins_with_figure(value) || is_list_of_figures(value);
 }
 
 bool is_exception(std::string_view line) {
@@ -179,8 +199,22 @@ bool is_of_exit(std::string_view line) {
          std::ranges::any_of(kBegins, [&](auto begin) { return line.starts_with(begin); });
 }
 
-std::string shown(std::string_view line) {
-  auto lines = last_lines(line, 1, kWidth);
+// Lines behind `error` that are neither its frames nor of the exit.
+std::size_t others_behind(const std::vector<std::string_view>& lines, std::size_t error) {
+  return static_cast<std::size_t>(std::count_if(
+      lines.begin() + static_cast<std::ptrdiff_t>(error) + 1, lines.end(), [](auto line) {
+        return !is_of_exit(line) && !line.starts_with("frame #") && !is_fatal(line);
+      }));
+}
+
+std::vector<std::string_view> near_lines_of(std::string_view text) {
+  auto lines = lines_of(text);
+  if (lines.size() > kNear) lines.erase(lines.begin(), lines.end() - kNear);
+  return lines;
+}
+
+std::string shown(std::string_view line, std::size_t width = kWidth) {
+  auto lines = last_lines(line, 1, width);
   return lines.empty() ? std::string{} : std::move(lines.front());
 }
 
@@ -193,9 +227,7 @@ std::string last_error_line(std::string_view text) {
 }
 
 std::string uncaught_error_line(std::string_view text) {
-  constexpr std::size_t kNear = 40;
-  auto lines = lines_of(text);
-  if (lines.size() > kNear) lines.erase(lines.begin(), lines.end() - kNear);
+  const auto lines = near_lines_of(text);
   const auto errors = errors_in(lines);
   if (errors.empty()) return {};
   const std::span behind{lines.begin() + static_cast<std::ptrdiff_t>(errors.back()) + 1,
@@ -204,8 +236,51 @@ std::string uncaught_error_line(std::string_view text) {
                                                  : std::string{};
 }
 
+std::string words_of_last_error(std::string_view text) {
+  const auto lines = near_lines_of(text);
+  const auto errors = errors_in(lines);
+  auto begin = errors.empty() ? 0 : last_chain(lines, errors).front();
+  // What std::terminate says may be of the end of a program that an exception ended.
+  if (!errors.empty() && is_abort(lines[begin])) {
+    const auto earlier = std::ranges::find_if(errors.rbegin(), errors.rend(), [&](std::size_t i) {
+      return i < begin && !is_abort(lines[i]);
+    });
+    if (earlier != errors.rend()) begin = *earlier;
+  }
+  std::string words;
+  for (auto i = begin; i < lines.size(); ++i) words.append(lines[i]) += '\n';
+  return words;
+}
+
+std::size_t lines_since_older_error(std::string_view text, bool is_killed) {
+  const auto lines = lines_of(text);
+  const auto errors = errors_in(lines);
+  if (errors.empty()) return 0;
+  const auto error = errors.back();
+  const bool ends_by_signal = is_abort(lines[error]) || is_fatal(lines[error]);
+  const bool may_be_last = !is_killed || ends_by_signal;
+  return may_be_last && others_behind(lines, error) <= kNear ? 0 : lines.size() - error - 1;
+}
+
+bool names_lost_connection(std::string_view text) {
+  constexpr std::array<std::string_view, 7> kWords{
+      "Connection closed by",  "Connection reset by", "Broken pipe",          "ncclRemoteError",
+      "failed to recv, got 0", "recvValue failed",    "remote process exited"};
+  const auto words = words_of_last_error(text);
+  return std::ranges::any_of(kWords,
+                             [&](auto piece) { return words.find(piece) != std::string::npos; });
+}
+
+std::string own_error(std::string_view text) {
+  constexpr std::array<std::string_view, 3> kOfSignals{"KeyboardInterrupt", "SystemExit", "Signal"};
+  const auto error = uncaught_error_line(text);
+  const auto name = name_of_exception(error).value_or(std::string_view{});
+  if (std::ranges::any_of(kOfSignals, [&](auto of) { return name.find(of) != name.npos; }))
+    return {};
+  return names_lost_connection(text) ? std::string{} : shown(trim(error), kShortWidth);
+}
+
 std::string abort_words(std::string_view text) {
-  constexpr std::size_t kShown = 200;
   constexpr std::string_view kThrown = "terminate called after throwing an instance of '";
   const auto lines = lines_of(text);
   const auto last = std::ranges::find_if(lines.rbegin(), lines.rend(), is_abort);
@@ -213,7 +288,13 @@ std::string abort_words(std::string_view text) {
   std::string words{trim(*last)};
   std::string thrown;
   const auto before = std::next(last);
-  for (const auto line : {*last, before == lines.rend() ? std::string_view{} : *before}) {
+  const auto line_before = before == lines.rend() ? std::string_view{} : *before;
+  // Other threads may write behind std::terminate; another word that is far from the end ended no
+  // process, or another one.
+  const bool is_terminate = last->starts_with(kTerminate) || line_before.starts_with(kTerminate);
+  const auto at = static_cast<std::size_t>(lines.rend() - last) - 1;
+  if (!is_terminate && others_behind(lines, at) > kNear) return {};
+  for (const auto line : {*last, line_before}) {
     if (!line.starts_with(kThrown)) continue;
     const auto name = line.substr(kThrown.size());
     thrown = name.substr(0, name.find('\''));
@@ -225,8 +306,7 @@ std::string abort_words(std::string_view text) {
   } else if (!thrown.empty()) {
     words = thrown + ": " + words;
   }
-  auto shortened = last_lines(words, 1, kShown);
-  return shortened.empty() ? std::string{} : std::move(shortened.front());
+  return shown(words, kShortWidth);
 }
 
 std::vector<std::string> error_lines_before(std::string_view text, std::size_t count) {

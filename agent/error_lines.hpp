@@ -18,6 +18,23 @@ namespace acc::agent {
 /// the interpreter write: else a program may have caught the error, and gone on.
 [[nodiscard]] std::string uncaught_error_line(std::string_view text);
 
+/// Of the last 40 lines those from the last error on, with the errors that led to it; all of them
+/// if they name none.
+[[nodiscard]] std::string words_of_last_error(std::string_view text);
+
+/// How many lines follow behind the last error, where it may be one that the program survived: far
+/// from the end, or an exception before a signal; 0: it is near the end, or there is none.
+/// @param is_killed  a signal ended the worker
+[[nodiscard]] std::size_t lines_since_older_error(std::string_view text, bool is_killed);
+
+/// Whether the last error is the loss of a connection to another rank, which failed first then: of
+/// gloo, NCCL or torch's store.
+[[nodiscard]] bool names_lost_connection(std::string_view text);
+
+/// Of a rank that failed after another one, or was stopped: its error, at most some 200 bytes, safe
+/// for a terminal; empty: none, or one that another's end or our signal explains.
+[[nodiscard]] std::string own_error(std::string_view text);
+
 /// Of a process that was killed by SIGABRT: "c10::Error: unexpected pos 1024 vs 944", "free():
 /// invalid pointer", at most some 200 bytes, safe for a terminal; empty: it said nothing.
 [[nodiscard]] std::string abort_words(std::string_view text);

@@ -24,17 +24,16 @@ std::string JobCourse::words_for(const StartFailure& failure) const {
 }
 
 std::string JobCourse::hint_for(const FailureReport& failure, const std::string& host) const {
-  const bool is_here = host.empty();
-  if (is_here && parts_.reader != failure.worker.local_rank) {
+  if (host.empty() && parts_.reader != failure.worker.local_rank) {
     if (auto hint = UserMessages::input_hint(failure); !hint.empty()) return hint;
   }
-  const auto kills = is_here ? parts_.recorder.oom_kills() : 0;
+  const auto kills = parts_.recorder.oom_kills();
   if (UserMessages::names_killed_process(failure)) {
-    if (auto hint = UserMessages::memory_hint(failure, kills); !hint.empty()) return hint;
+    if (auto hint = UserMessages::memory_hint(failure, kills, host); !hint.empty()) return hint;
   }
   auto hint =
       UserMessages::start_hint(failure, parts_.starter.program(), parts_.starter.is_plain(), host);
-  return hint.empty() ? UserMessages::memory_hint(failure, kills) : hint;
+  return hint.empty() ? UserMessages::memory_hint(failure, kills, host) : hint;
 }
 
 // ---- what the supervisor tells ----

@@ -86,8 +86,8 @@ class JobCourse {
 
   /// To the user: why the workers could not be started.
   [[nodiscard]] std::string words_for(const StartFailure& failure) const;
-  /// What to do about it; empty: not known.
-  /// @param host  of another node's worker, of whose processes nothing is known; empty: it is here
+  /// What to do about a failure of a worker here; empty: not known.
+  /// @param host  this one, if it is told on other nodes; empty: it is told here
   [[nodiscard]] std::string hint_for(const FailureReport& failure, const std::string& host) const;
   /// As the worker said why a restart won't help; empty: it didn't.
   [[nodiscard]] std::string no_restart_reason(LocalRank worker) const {

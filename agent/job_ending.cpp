@@ -126,12 +126,7 @@ JobReport JobEnding::make_report(const CoordinatedJob* job) const {
     facts.reason = signal_name(group.stop_signal) + "; the other nodes could not be told";
   if (job != nullptr && job->close())
     facts.last_word = {*job->close(), job->node_name(), job->closed_at()};
-  auto report = parts_.recorder.report(facts);
-  if (report.elsewhere && !report.elsewhere->is_node) {
-    auto& failure = report.elsewhere->failure;
-    failure.hint = parts_.course.hint_for(failure, report.elsewhere->host);
-  }
-  return report;
+  return parts_.recorder.report(facts);
 }
 
 // TorchX and Kubernetes (/dev/termination-log) read it, and a launcher that started this one.

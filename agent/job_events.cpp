@@ -1,6 +1,5 @@
 #include "agent/job_events.hpp"
 
-#include "agent/error_lines.hpp"
 #include "agent/event_keys.hpp"
 #include "agent/last_lines.hpp"
 #include "common/text.hpp"
@@ -127,7 +126,8 @@ void JobEvents::failed(const FailureReport& failure) {
   event.json["seconds_into_round"] = event_seconds(failure.into_round);
   event.json["log"] = event_text(failure.log_path);
   event.json["stacks"] = event_text(failure.stacks_path);
-  event.json["error_lines"] = error_lines_before(failure.tail, kShownLines);
+  event.json["error_lines"] = failure.error_lines;
+  event.json["error_age"] = failure.error_age;
   event.json["last_lines"] = last_lines(failure.tail, kShownLines, kWidth);
   put(event);
 }

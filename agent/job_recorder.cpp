@@ -1,8 +1,10 @@
 #include "agent/job_recorder.hpp"
 
 #include "agent/error_lines.hpp"
+#include "agent/last_lines.hpp"
 #include "agent/left_overs.hpp"
 #include "common/host_name.hpp"
+#include "common/plain_text.hpp"
 
 #include <algorithm>
 #include <csignal>
@@ -24,6 +26,7 @@ std::string if_it_is_there(std::string folder) {
 FailureElsewhere describe_elsewhere(const rendezvous::Failure& failure, Instant told) {
   using std::chrono::duration_cast;
   using std::chrono::system_clock;
+  constexpr std::size_t kMostErrorLines = 20;
   FailureElsewhere there;
   there.node = failure.node;
   there.host = failure.host;
@@ -43,9 +46,12 @@ FailureElsewhere describe_elsewhere(const rendezvous::Failure& failure, Instant 
   if (!failure.error.empty() || !failure.traceback.empty())
     report.error = WorkerError{failure.error, failure.traceback};
   report.tail = failure.last_lines;
+  report.error_lines = last_lines(failure.error_lines, kMostErrorLines);
+  report.error_age = failure.error_age;
   report.log_path = failure.log_path;
   report.stacks_path = failure.stacks_path;
   report.no_restart = failure.no_restart;
+  report.hint = failure.hint;
   return there;
 }
 
@@ -65,34 +71,34 @@ std::vector<std::string> finished_elsewhere(const std::vector<rendezvous::NodeRa
 
 }  // namespace
 
-JobRecorder::JobRecorder(const JobPlan& plan, const WorkerGroup& workers, const OutputHub& output,
+JobRecorder::JobRecorder(boost::asio::io_context& io, const JobPlan& plan,
+                         const WorkerGroup& workers, const OutputHub& output,
                          const RunFolder& run_folder, const Containment& containment)
     : plan_{plan},
       workers_{workers},
       output_{output},
       run_folder_{run_folder},
-      containment_{containment} {}
+      containment_{containment},
+      memory_{io} {}
 
 void JobRecorder::begin_round(Round round) {
   round_ = round;
   attempts_.attempt_begins();
   left_over_pids_.clear();
-  memory_.mark();
+  memory_.begin_round();
 }
 
-OomFacts JobRecorder::oom_facts(const ExitStatus& status) const {
+OomFacts JobRecorder::oom_facts(const ExitStatus& status, Instant ended) {
   const auto* killed = std::get_if<Signaled>(&status);
   if (killed == nullptr || killed->signo != SIGKILL) return {};
-  const auto facts = memory_.now();
-  return {facts.oom_kills.has_value(), memory_.kills_since_mark(), facts.limit_bytes,
-          facts.peak_bytes};
+  return memory_.facts(ended);
 }
 
-FailureReport JobRecorder::describe(const WorkerFailure& failure) const {
+FailureReport JobRecorder::describe(const WorkerFailure& failure) {
   FailureReport report;
   report.worker = workers_.records().at(failure.local_rank.value());
-  const auto oom = oom_facts(failure.status);
-  report.out_of_memory = oom.known && oom.kills > 0;
+  const auto oom = oom_facts(failure.status, failure.when);
+  report.out_of_memory = is_out_of_memory(oom);
   report.cause = failure.hang.empty() ? describe_cause(failure.status, oom, report.worker.cpu_limit)
                                       : failure.hang;
   if (!failure.hang.empty()) {
@@ -110,11 +116,13 @@ FailureReport JobRecorder::describe(const WorkerFailure& failure) const {
     auto error = read_error_file(error_file_path(attempt, failure.local_rank));
     if (error) {
       report.error = std::move(*error);
+      for (auto* text : {&report.error->message, &report.error->traceback})
+        *text = without_sequences(*text);
     } else if (error.error().code != Errc::not_found) {
       report.unread_error = error.error().what;
     }
   }
-  report.tail = output_.tail(failure.local_rank);
+  take_output(report, output_.tail(failure.local_rank));
   report.log_path = if_it_is_there(output_.log_path(failure.local_rank, Streams::both));
   const auto* signaled = std::get_if<Signaled>(&failure.status);
   if (failure.hang.empty() && signaled != nullptr && signaled->signo == SIGABRT) {
@@ -137,6 +145,7 @@ void JobRecorder::add(FailureReport failure) {
   if (failures_.size() > 2) {
     auto& older = failures_[failures_.size() - 2];
     older.tail.clear();
+    older.error_lines.clear();
     older.error.reset();
   }
   if (failures_.size() > kKept) failures_.erase(failures_.begin() + 1);
@@ -156,6 +165,22 @@ void JobRecorder::add_left_over(const LeftOver& process) {
 // One is booked with the failure, and made only if the job goes on.
 static std::uint32_t restarts_used(const RestartLedger& ledger) {
   return std::min(ledger.budget_used, ledger.restarts);
+}
+
+// A rank whose peer was lost may end before the peer, which takes a while to leave.
+std::vector<std::string> JobRecorder::other_errors(const FailureReport& first) const {
+  constexpr std::size_t kMost = 8;
+  std::vector<std::string> errors;
+  if (!names_lost_connection(first.error ? first.error->message : first.tail)) return errors;
+  for (const auto& worker : workers_.records()) {
+    if (worker.rank == first.worker.rank || errors.size() == kMost) continue;
+    const bool is_failed = worker.status && (worker.asked_to_end || !is_success(*worker.status));
+    const auto error =
+        is_failed ? own_error(without_sequences(output_.tail(worker.local_rank))) : std::string{};
+    if (!error.empty())
+      errors.push_back("rank " + std::to_string(worker.rank.value()) + " had written: " + error);
+  }
+  return errors;
 }
 
 JobReport JobRecorder::report(const JobEnd& job) const {
@@ -196,6 +221,11 @@ JobReport JobRecorder::report(const JobEnd& job) const {
     if (close.first && close.first->node != job.last_word->node)
       report.elsewhere = describe_elsewhere(*close.first, job.last_word->told);
     report.finished_elsewhere = finished_elsewhere(close.finished, job.last_word->node);
+  }
+  if (report.elsewhere) {
+    report.elsewhere->failure.other_errors = other_errors(report.elsewhere->failure);
+  } else if (decisive_failure(report) != nullptr) {
+    report.failures.back().other_errors = other_errors(report.failures.back());
   }
   report.left_over = left_over_;
   report.left_over_count = left_over_count_;

@@ -2,7 +2,7 @@
 
 #include "agent/containment.hpp"
 #include "agent/failed_attempts.hpp"
-#include "agent/memory_limit.hpp"
+#include "agent/oom_watch.hpp"
 #include "agent/output/run_folder.hpp"
 #include "agent/report.hpp"
 #include "rendezvous/messages.hpp"
@@ -18,17 +18,17 @@ namespace acc::agent {
 class JobRecorder {
  public:
   /// All outlive the recorder: the agent owns them.
-  JobRecorder(const JobPlan& plan, const WorkerGroup& workers, const OutputHub& output,
-              const RunFolder& run_folder, const Containment& containment);
+  JobRecorder(boost::asio::io_context& io, const JobPlan& plan, const WorkerGroup& workers,
+              const OutputHub& output, const RunFolder& run_folder, const Containment& containment);
 
   // ---- failures ----
-  /// Before the workers of a round are started, or the first of many might be out of memory
-  /// uncounted.
+  /// Before the workers of a round are started.
   void begin_round(Round round);
-  /// By the kernel in this attempt, of any process in the job's cgroup.
-  [[nodiscard]] std::uint64_t oom_kills() const { return memory_.kills_since_mark(); }
-  [[nodiscard]] OomFacts oom_facts(const ExitStatus& status) const;
-  [[nodiscard]] FailureReport describe(const WorkerFailure& failure) const;
+  /// See OomWatch::kills().
+  [[nodiscard]] std::uint64_t oom_kills() { return memory_.kills(); }
+  /// Of a worker that ended so; nothing of one that SIGKILL didn't end.
+  [[nodiscard]] OomFacts oom_facts(const ExitStatus& status, Instant ended);
+  [[nodiscard]] FailureReport describe(const WorkerFailure& failure);
   void add(FailureReport failure);
   /// The coordinator ends this round, as it has failed.
   void round_failed() { attempts_.attempt_failed(); }
@@ -66,13 +66,15 @@ class JobRecorder {
   [[nodiscard]] JobReport report(const JobEnd& job) const;
 
  private:
+  [[nodiscard]] std::vector<std::string> other_errors(const FailureReport& first) const;
+
   const JobPlan& plan_;
   const WorkerGroup& workers_;
   const OutputHub& output_;
   const RunFolder& run_folder_;
   const Containment& containment_;
   Instant began_ = clock_now();
-  MemoryWatch memory_;
+  OomWatch memory_;
   Round round_{0};
   std::vector<FailureReport> failures_;  ///< the first and the latest
   std::uint32_t failed_rounds_ = 0;      ///< by workers here

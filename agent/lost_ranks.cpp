@@ -45,7 +45,7 @@ std::string words_for(const Failure& failure) {
 LostRank lost_here(const WorkerRecord& worker, const OomFacts& oom) {
   LostRank lost{worker.rank, worker.pid, {}};
   if (const auto* killed = std::get_if<Signaled>(&*worker.status)) {
-    lost.how = words_for(killed->signo, killed->signo == SIGKILL && oom.known && oom.kills > 0);
+    lost.how = words_for(killed->signo, killed->signo == SIGKILL && is_out_of_memory(oom));
   } else {
     lost.how = "exit code " + std::to_string(std::get<Exited>(*worker.status).code);
   }

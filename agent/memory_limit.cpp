@@ -93,19 +93,12 @@ MemoryFacts MemoryWatch::now() const {
   return facts;
 }
 
-void MemoryWatch::mark() {
-  if (!looked_) {
-    auto place = find_memory_cgroup();
-    folder_ = std::move(place.folder);
-    is_v2_ = place.is_v2;
-    looked_ = true;
-  }
-  marked_ = kills().value_or(0);
-}
-
-std::uint64_t MemoryWatch::kills_since_mark() const {
-  const auto now = kills().value_or(0);
-  return now > marked_ ? now - marked_ : 0;
+void MemoryWatch::find() {
+  if (looked_) return;
+  auto place = find_memory_cgroup();
+  folder_ = std::move(place.folder);
+  is_v2_ = place.is_v2;
+  looked_ = true;
 }
 
 }  // namespace acc::agent

@@ -19,20 +19,17 @@ struct MemoryFacts {
 
 class MemoryWatch {
  public:
-  /// Called before a round; the first time it finds the cgroup (v2's memory.events or
-  /// v1's memory.oom_control). Without one everything stays empty.
-  void mark();
-  /// Out-of-memory kills since mark().
-  [[nodiscard]] std::uint64_t kills_since_mark() const;
+  /// The first time it finds the cgroup (v2's memory.events or v1's memory.oom_control). Without
+  /// one everything stays empty.
+  void find();
+  /// Out-of-memory kills so far.
+  [[nodiscard]] std::optional<std::uint64_t> kills() const;
   [[nodiscard]] MemoryFacts now() const;
 
  private:
-  [[nodiscard]] std::optional<std::uint64_t> kills() const;
-
   bool looked_ = false;
   std::string folder_;
   bool is_v2_ = false;
-  std::uint64_t marked_ = 0;
 };
 
 }  // namespace acc::agent

@@ -190,11 +190,14 @@ void add_evidence(Block& block, const FailureReport& f) {
     block.row("output", "it wrote nothing that was kept");
     return;
   }
-  auto error = error_lines_before(f.tail, kShownLines);
+  auto error = f.error_lines;
   if (!error.empty()) error.emplace_back("…");
-  block.row("output", !error.empty()      ? "its last error, and its last lines:"
-                      : lines.size() == 1 ? "its last line:"
-                                          : "its last " + plural(lines.size(), "line") + ":");
+  const auto last =
+      lines.size() == 1 ? "its last line:" : "its last " + plural(lines.size(), "line") + ":";
+  block.row("output", error.empty()      ? last
+                      : f.error_age == 0 ? "its last error, and its last lines:"
+                                         : "an earlier error, " + plural(f.error_age, "line") +
+                                               " before its end, and its last lines:");
   block.quote(error);
   block.quote(lines);
 }
@@ -234,6 +237,7 @@ void add_failure(Block& block, const JobReport& r, const FailureReport& f) {
   add_evidence(block, f);
   if (!f.hint.empty()) block.row("hint", f.hint);
   block.row("done", what_was_done(r));
+  for (const auto& line : f.other_errors) block.row("others", line);
   for (const auto& line : others(r, f)) block.row("others", line);
   add_finished_elsewhere(block, r);
   add_before(block, r);
@@ -253,6 +257,7 @@ void add_elsewhere(Block& block, const JobReport& r, const FailureElsewhere& the
   if (!f.log_path.empty()) block.row("its log", f.log_path + " (there)");
   block.row("done", what_was_done(r));
   if (!there.is_node) {
+    for (const auto& line : f.other_errors) block.row("others", line + " (here)");
     for (const auto& line : others(r, f)) block.row("others", line + " (here)");
   }
   add_finished_elsewhere(block, r);
@@ -302,23 +307,40 @@ std::string utc_text(std::chrono::system_clock::time_point when) {
   return text;
 }
 
+bool is_out_of_memory(const OomFacts& oom) {
+  constexpr Millis kAtOnce{2'000};
+  return oom.known && oom.kills > 0 && oom.last_kill.value_or(Millis{0}) <= kAtOnce;
+}
+
 std::string describe_cause(const ExitStatus& status, const OomFacts& oom,
                            std::optional<std::chrono::seconds> cpu_limit) {
   const auto* killed = std::get_if<Signaled>(&status);
   if (killed == nullptr) return describe(status);
   std::string text = "was " + describe(status);
-  const bool is_out_of_memory = killed->signo == SIGKILL && oom.known && oom.kills > 0;
-  if (cpu_limit && !is_out_of_memory)
+  if (cpu_limit && !(killed->signo == SIGKILL && is_out_of_memory(oom)))
     return text + ": its processor time reached the limit of " +
            std::to_string(cpu_limit->count()) + " s (ulimit -t)";
   if (killed->signo == SIGKILL && oom.known) {
-    if (oom.kills == 0) return text + ", not by OOM";
+    // A process with a lot of memory takes a while to end.
+    constexpr Millis kLongest{15'000};
+    if (oom.kills == 0 || oom.last_kill > kLongest) return text + ", not by OOM";
+    if (!is_out_of_memory(oom))
+      return text + ", perhaps by OOM: the last such kill was " + describe(*oom.last_kill) +
+             " before";
     text += ": out of memory";
     if (oom.limit_bytes) text += " (limit " + mebibytes(*oom.limit_bytes);
     if (oom.limit_bytes && oom.peak_bytes) text += ", peak " + mebibytes(*oom.peak_bytes);
     if (oom.limit_bytes) text += ")";
   }
   return text;
+}
+
+void take_output(FailureReport& failure, std::string_view tail) {
+  failure.tail = without_sequences(tail);
+  failure.error_lines = error_lines_before(failure.tail, kShownLines);
+  const auto& status = failure.worker.status;
+  const bool is_killed = status && std::holds_alternative<Signaled>(*status);
+  failure.error_age = static_cast<std::uint32_t>(lines_since_older_error(failure.tail, is_killed));
 }
 
 static std::string interpreter_of(const std::string& path) {

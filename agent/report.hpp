@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 /// The report at the end of a job: a block of text for the terminal, JSON for programs (pure; files
@@ -27,7 +28,14 @@ struct FailureReport {
   Millis into_round{0};
   std::chrono::system_clock::time_point when;  ///< for printing only
   std::optional<WorkerError> error;            ///< from its error file
-  std::string tail;                            ///< its last output
+  std::string tail;                            ///< its last output, without colours
+  /// Lines of its output that name its last error, where the lines that are shown don't.
+  std::vector<std::string> error_lines;
+  /// Lines behind that error, where it may be an older one that the worker survived; 0: it isn't.
+  std::uint32_t error_age = 0;
+  /// Of a lost connection: "rank 1 had written: KeyError: 'label'", of ranks here that failed later
+  /// or that we stopped; one of them is the probable cause.
+  std::vector<std::string> other_errors;
   std::string log_path;                        ///< empty: no log file
   std::string stacks_path;                     ///< of a hang: all ranks' stacks; empty: none
   std::string no_restart{};                    ///< the worker said why a restart won't help
@@ -85,7 +93,10 @@ struct OomFacts {
   std::uint64_t kills = 0;
   std::optional<std::uint64_t> limit_bytes;
   std::optional<std::uint64_t> peak_bytes;
+  std::optional<Millis> last_kill{};  ///< before the worker's end; none: there was none, or unknown
 };
+/// Whether a worker that SIGKILL ended was one of the killed: the last kill was as late as that.
+[[nodiscard]] bool is_out_of_memory(const OomFacts& oom);
 
 /// A worker's end as text: "killed by SIGKILL (9): out of memory (limit 64 MiB)", "exited with
 /// code 7".
@@ -96,6 +107,9 @@ struct OomFacts {
 [[nodiscard]] std::string describe_start_failure(const StartFailure& failure,
                                                  const std::string& program,
                                                  const std::string& path);
+
+/// Takes the last output of its worker, which has ended, and what that says of its last error.
+void take_output(FailureReport& failure, std::string_view tail);
 
 /// The failure that ended the job; nullptr if it ended for another reason.
 [[nodiscard]] const FailureReport* decisive_failure(const JobReport& report);

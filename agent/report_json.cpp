@@ -66,9 +66,10 @@ OrderedJson failure_json(const FailureReport& f, const std::string& host) {
   json["time"] = iso_utc(f.when);
   json["error"] = error_json(f);
   json["hint"] = text_or_null(f.hint);
-  json["error_lines"] =
-      f.error ? std::vector<std::string>{} : error_lines_before(f.tail, kShownLines);
+  json["error_lines"] = f.error ? std::vector<std::string>{} : f.error_lines;
+  json["error_age"] = f.error ? 0 : f.error_age;
   json["last_lines"] = last_lines(f.tail, 100);
+  json["other_errors"] = f.other_errors;
   json["log"] = text_or_null(f.log_path);
   json["stacks"] = text_or_null(f.stacks_path);
   json["no_restart"] = text_or_null(f.no_restart);

@@ -86,9 +86,16 @@ inline constexpr std::array kReportKeys{
     ReportKey{"failure", "error_lines", "list of texts",
               "of its output, those that name its last error, where its last 20 lines and `error` "
               "don't"},
+    ReportKey{"failure", "error_age", "number",
+              "lines behind its last error, if that may be an older one that it survived; else 0"},
     ReportKey{
         "failure", "last_lines", "list of texts",
         "of its output; 100 at most; of many failures only the first and the latest have them"},
+    ReportKey{
+        "failure", "other_errors", "list of texts",
+        "where it lost its connection to another rank: errors of other ranks on this machine, "
+        "one of them the probable cause: \"rank 1 had written: KeyError: 'label'\"; only of "
+        "`first_failure` and the same of `failures`"},
     ReportKey{"failure", "log", "text or null", "folder of its log files"},
     ReportKey{"failure", "stacks", "text or null",
               "of a hang: the file with the workers' stacks, on the failure's host; \"stderr\": no "

@@ -67,16 +67,10 @@ void UserMessages::failure(const FailureReport& f) const {
 
 namespace {
 
-std::string words_of(const FailureReport& failure) {
-  return failure.tail + (failure.error ? failure.error->message : "");
-}
-
 // An older error was caught: the worker went on.
 std::string last_words_of(const FailureReport& failure) {
-  constexpr std::size_t kNear = 40;
-  constexpr std::size_t kLongest = 4000;
-  return join(last_lines(failure.tail, kNear, kLongest), "\n") +
-         (failure.error ? '\n' + failure.error->message : "");
+  auto words = words_of_last_error(failure.tail);
+  return failure.error ? std::move(words) + failure.error->message : words;
 }
 
 // Python exits with 1 for an exception that nobody caught.
@@ -199,9 +193,9 @@ std::string advice_for(std::string_view words) {
 
 // With several workers stdin is /dev/null, and the errors of pdb and input() don't say so.
 std::string UserMessages::input_hint(const FailureReport& failure) {
-  const std::string text = words_of(failure);
-  const bool wanted_input = text.find("bdb.BdbQuit") != std::string::npos ||
-                            text.find("EOFError: EOF when reading a line") != std::string::npos;
+  const auto error = uncaught_error_of(failure).line;
+  const bool wanted_input =
+      error.starts_with("bdb.BdbQuit") || error.starts_with("EOFError: EOF when reading a line");
   if (!wanted_input) return {};
   return "rank " + std::to_string(failure.worker.rank.value()) +
          " wanted to read its standard input, which is /dev/null with several workers: --stdin " +
@@ -217,22 +211,24 @@ bool UserMessages::names_killed_process(const FailureReport& failure) {
                                          "abruptly died",
                                          "exitcode -9",
                                          "exit code -9"};
-  const auto words = words_of(failure);
+  const auto words = last_words_of(failure);
   return std::ranges::any_of(
       kWords, [&](std::string_view piece) { return words.find(piece) != std::string::npos; });
 }
 
 // A pool's words for a killed process name no cause, or it waits for it for ever; the killed
 // process writes nothing.
-std::string UserMessages::memory_hint(const FailureReport& failure, std::uint64_t kills) {
+std::string UserMessages::memory_hint(const FailureReport& failure, std::uint64_t kills,
+                                      const std::string& host) {
   const auto* signaled =
       failure.worker.status ? std::get_if<Signaled>(&*failure.worker.status) : nullptr;
   const bool is_killed = signaled != nullptr && signaled->signo == SIGKILL;
   if (kills == 0 || is_killed) return {};
   return "out of memory: the kernel's OOM killer ended " +
          (kills == 1 ? "1 process" : std::to_string(kills) + " processes") +
-         " of the cgroup that this job is in: fewer data loader workers, smaller batches, or a "
-         "higher limit";
+         " of the cgroup that this job is in" +
+         (host.empty() ? "" : " on " + printable(host, 100)) +
+         ": fewer data loader workers, smaller batches, or a higher limit";
 }
 
 std::string UserMessages::start_hint(const FailureReport& failure, const std::string& program,

@@ -40,12 +40,14 @@ class UserMessages {
   /// Of a failure while the kernel killed another process of the job: the worker's words may name
   /// no cause. Empty: it killed none, or the worker itself.
   /// @param kills  by the out-of-memory killer in this attempt
-  [[nodiscard]] static std::string memory_hint(const FailureReport& failure, std::uint64_t kills);
+  /// @param host   to be named; empty: it is told there
+  [[nodiscard]] static std::string memory_hint(const FailureReport& failure, std::uint64_t kills,
+                                               const std::string& host = {});
   /// Of a script that was started otherwise than it expects: by a `program`, its interpreter,
   /// without a module that it imports; or without a rank. Also of errors that don't name their own
   /// cure, as two workers on one GPU. Empty: none of them.
   /// @param is_plain  it is a process without a rank
-  /// @param host      empty: this one
+  /// @param host      to be named; empty: it is told there
   [[nodiscard]] static std::string start_hint(const FailureReport& failure,
                                               const std::string& program, bool is_plain,
                                               const std::string& host = {});

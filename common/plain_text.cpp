@@ -97,6 +97,19 @@ std::size_t end_of_escape(std::string_view text, char32_t kind, std::size_t at) 
   return at < text.size() && text[at] >= 0x30 && text[at] < 0x7F ? at + 1 : at;
 }
 
+/// Bytes of the control sequence, or of the string of a control function, that `line` begins with;
+/// 0: it is neither, or has no end.
+std::size_t end_of_whole_sequence(std::string_view line) {
+  if (line.size() < 3) return 0;
+  const char kind = line[1];
+  const bool is_string = kind == ']' || kind == 'P' || kind == 'X' || kind == '^' || kind == '_';
+  if (kind != '[' && !is_string) return 0;
+  const auto end = is_string ? end_of_string(line, 2) : end_of_sequence(line, 2);
+  const char last = line[end - 1];
+  if (is_string) return last == '\a' || line.substr(0, end).ends_with("\x1b\\") ? end : 0;
+  return end > 2 && last >= 0x40 && last < 0x7F ? end : 0;
+}
+
 /// What a terminal shows of a line with a progress bar, if each state is longer than the last one.
 std::string_view last_state(std::string_view line) {
   while (!line.empty() && (line.back() == '\r' || line.back() == '\n')) line.remove_suffix(1);
@@ -187,6 +200,23 @@ std::string safe_text(std::string_view text) {
   SafeText safe;
   auto out = safe.add(text);
   return out += safe.end();
+}
+
+std::string without_sequences(std::string_view text) {
+  constexpr std::size_t kLongest = 4096;  // of one with the address of a link
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const auto begin = std::min(text.find('\x1b'), text.size());
+    out += text.substr(0, begin);
+    text.remove_prefix(begin);
+    if (text.empty()) break;
+    const auto line = text.substr(0, kLongest);
+    const auto end = end_of_whole_sequence(line.substr(0, line.find('\n')));
+    if (end == 0) out += text[0];
+    text.remove_prefix(std::max<std::size_t>(end, 1));
+  }
+  return out;
 }
 
 std::string last_plain_line(std::string_view text, std::size_t limit) {

@@ -38,6 +38,11 @@ class SafeText {
 /// The same of a whole text.
 [[nodiscard]] std::string safe_text(std::string_view text);
 
+/// Foreign text without what colours it, moves the cursor or sets a title: control sequences (ESC [
+/// … final byte) and strings of control functions (ESC ] … BEL or ESC \) that end in their line.
+/// Other control characters stay: it isn't safe for a terminal.
+[[nodiscard]] std::string without_sequences(std::string_view text);
+
 /// JSON that is safe for a terminal, and means the same: what safe_text makes visible is written as
 /// "\u009b", which a reader of JSON turns back; bytes that aren't UTF-8, and so no JSON, are
 /// U+FFFD.

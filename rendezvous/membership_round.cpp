@@ -285,7 +285,8 @@ void Membership::add_losses(Stop& stop) const {
   const bool is_node = failures_.now && failures_.now->kind == Failure::Kind::node_lost;
   if (failures_.now && !is_node) {
     stop.failure = failures_.now;
-    for (auto* text : {&stop.failure->error, &stop.failure->traceback, &stop.failure->last_lines})
+    for (auto* text : {&stop.failure->error, &stop.failure->traceback, &stop.failure->last_lines,
+                       &stop.failure->error_lines, &stop.failure->hint})
       text->clear();
   }
   for (std::size_t i = 0; i < places_.size(); ++i) {

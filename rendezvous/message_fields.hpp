@@ -53,9 +53,11 @@ void fields(A& a, Is<NodeRanks> auto& part) {
 template <class A>
 void fields(A& a, Is<Failure> auto& part) {
   auto& [kind, code, rank, local_rank, node, host, cause, error, traceback, last_lines, log_path,
-         stacks_path, no_restart, pid, ago, round, into_round, is_final, out_of_memory] = part;
+         stacks_path, no_restart, hint, error_lines, error_age, pid, ago, round, into_round,
+         is_final, out_of_memory] = part;
   a(kind, code, rank, local_rank, node, host, cause, error, traceback, last_lines, log_path,
-    stacks_path, no_restart, pid, ago, round, into_round, is_final, out_of_memory);
+    stacks_path, no_restart, hint, error_lines, error_age, pid, ago, round, into_round, is_final,
+    out_of_memory);
 }
 template <class A>
 void fields(A& a, Is<Standby> auto& part) {

@@ -107,6 +107,9 @@ struct Failure {
   std::string log_path;
   std::string stacks_path;  ///< of a hang: the file with all ranks' stacks, on that host
   std::string no_restart;   ///< why a restart won't help, as the worker reported
+  std::string hint;         ///< what to do about it, as its node knows; empty: not known
+  std::string error_lines;  ///< of its output, in front of last_lines; see FailureReport
+  std::uint32_t error_age = 0;
   std::int64_t pid = 0;
   Millis ago{0};               ///< before this message was sent
   Round round{0};              ///< in which it happened; set by the coordinator

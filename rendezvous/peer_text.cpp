@@ -30,8 +30,8 @@ void clean(JobFact& fact) {
   clean_text(fact.value);
 }
 void clean(Failure& failure) {
-  for (auto* name :
-       {&failure.node, &failure.host, &failure.log_path, &failure.stacks_path, &failure.no_restart})
+  for (auto* name : {&failure.node, &failure.host, &failure.log_path, &failure.stacks_path,
+                     &failure.no_restart, &failure.hint})
     clean_name(*name);
   clean_text(failure.cause);
 }

@@ -116,6 +116,25 @@ class Jobs(OnHosts):
                 report = json.load(f)
             self.assertEqual((report["verdict"], report["exit_code"]), (verdict, code))
 
+    def test_a_lack_of_memory_on_another_host_was_not_told(self):
+        root = "/sys/fs/cgroup/memory"
+        if not os.access(root + "/memory.oom_control", os.W_OK) or harness.SANITIZED:
+            self.skipTest("needs the v1 memory controller, and a launcher that fits into 64 MiB")
+        group = f"{root}/acc-test-hosts-{os.getpid()}"
+        os.mkdir(group)
+        try:
+            write(group + "/memory.limit_in_bytes", "64M")
+            script = os.path.join(self.folder, "train.py")
+            write(script, "import os, sys, time\nif os.environ['RANK'] != '1': time.sleep(1000)\npid, kept = os.fork(), []\n"
+                  "while pid == 0: kept.append(bytearray(1 << 20))\nos.waitpid(pid, 0)\nsys.exit('a helper is gone')\n")
+            enter = os.path.join(self.folder, "limited.sh")
+            write(enter, f'#!/bin/sh\n[ "$1" = {self.hosts.address("b")} ] && echo $$ >{group}/cgroup.procs\nexec {self.agent()} "$@"\n', 0o755)
+            job = self.ends(self.launch("", agent=enter, flags="--no_python", program=[sys.executable, script]), 1)
+            self.assertIn("hint      out of memory: the kernel's OOM killer ended 1 process of the cgroup that this job is in on ", job.stderr)
+        finally:
+            until(lambda: not read(group + "/cgroup.procs"), "an empty cgroup")
+            os.rmdir(group)
+
     def test_exit_code_255_is_a_workers_and_no_lost_connection(self):
         job = self.ends(self.launch("any rank=1 exit=255 any hold"), 255)
         self.assertNotIn("connection", job.stderr)

@@ -1,5 +1,5 @@
 """One job on several hosts: how it starts, restarts, ends. Hosts are network namespaces; each test's workers prove P1 and P3."""
-import datetime, os, re, signal, time, unittest
+import datetime, os, re, signal, sys, time, unittest
 
 from cluster import DEAD, PORT, ClusterTest
 from harness import FAKE, SLACK, main, until, write
@@ -255,6 +255,32 @@ class Restart(NodesTest):
         self.all_end(cluster, 0)
         restarting = {host: self.report(node)["goodput"]["seconds_restarting"] for host, node in cluster.nodes.items()}
         self.assertTrue(all(0 < seconds < 1.5 * SLACK for seconds in restarting.values()), restarting)
+
+    def test_a_hint_for_another_node_named_the_interpreter_of_this_one(self):
+        cluster = self.cluster("a b")
+        script = os.path.join(cluster.folder, "train.py")
+        write(script, "import os, time\nif os.environ['RANK'] == '1': import not_there_at_all\ntime.sleep(1000)\n")
+        pythons = {}
+        for host in cluster.names:
+            pythons[host] = os.path.join(cluster.folder, f"python-{host}")
+            os.symlink(sys.executable, pythons[host])
+            cluster.start(host, "--report report.json", program=[script], env={"PYTHON_EXEC": pythons[host]})
+        self.all_end(cluster, 1)
+        words = pythons["b"] + "%s has no module 'not_there_at_all': install it there"
+        self.assertIn("hint      " + words % " on b", cluster.nodes["a"].stderr)
+        self.assertIn("hint      " + words % "", cluster.nodes["b"].stderr)
+        self.assertIn(words % " on b", self.report(cluster.nodes["a"])["first_failure"]["hint"])
+
+    def test_an_error_before_long_lines_on_another_node_was_one_of_its_last_lines(self):
+        cluster = self.cluster("a b")
+        script = os.path.join(cluster.folder, "train.py")
+        write(script, "import atexit, os, sys, time\nif os.environ['RANK'] == '0': time.sleep(1000)\n"
+              "atexit.register(lambda: [print('wandb: ' + 'x' * 380, i, file=sys.stderr) for i in range(15)])\nraise ValueError('no data')\n")
+        for host in cluster.names:
+            cluster.start(host, "--report report.json", program=[script], env={"PYTHON_EXEC": sys.executable})
+        self.all_end(cluster, 1)
+        self.assertRegex(cluster.nodes["a"].stderr, r"output    its last error, and its last lines:\n    \| Traceback(.*\n)+?    \| ValueError: no data\n    \| …\n    \| wandb")
+        self.assertEqual(self.report(cluster.nodes["a"])["first_failure"]["error_lines"][-1], "ValueError: no data")
 
     def test_a_pause_before_a_restart_is_told_on_all_nodes(self):
         cluster = self.cluster("a b", flags="--max_restarts 3 --restart_delay 1s")

@@ -52,6 +52,31 @@ class Report(JobTest):
                                         env={**os.environ, "TORCHELASTIC_ERROR_FILE": path}).returncode, 0)
         self.assertEqual(read(path), "as it was")
 
+    def failed_script(self, text):
+        folder = self.job("--num_processes 1", "exit=0").folder
+        write(os.path.join(folder, "train.py"), "import os, sys, time\nrank = os.environ['RANK']\n" + text)
+        ran = subprocess.run([ACC, "--nproc_per_node", "2", "--report", "r.json", "train.py"], cwd=folder, capture_output=True, text=True, timeout=60,
+                             env={**os.environ, "PYTHON_EXEC": sys.executable, "FOLDER": folder})
+        self.assertEqual(ran.returncode, 1, ran.stderr)
+        return ran.stderr, json.loads(read(os.path.join(folder, "r.json")))
+
+    def test_a_coloured_traceback_had_escapes_and_no_hint(self):
+        told, report = self.failed_script("if rank == '0': time.sleep(1000)\n"
+                                          "sys.stderr.write('\\033[1;35mModuleNotFoundError\\033[0m: \\033[35mNo module named \\'torch\\'\\033[0m\\n')\nsys.exit(1)\n")
+        block = told.split("job failed: ")[1]
+        self.assertIn("    | ModuleNotFoundError: No module named 'torch'\n", block)
+        self.assertIn("has no module 'torch': install it there", block)
+        self.assertEqual(report["first_failure"]["last_lines"], ["ModuleNotFoundError: No module named 'torch'"])
+
+    def test_of_a_lost_connection_the_rank_that_had_raised_is_named(self):
+        told, report = self.failed_script("if rank == '1':\n"
+                                          "  print(\"Traceback (most recent call last):\\n  File 'x.py', line 3\\nKeyError: 'label'\", file=sys.stderr, flush=True)\n"
+                                          "  open('raised', 'w').close()\n  time.sleep(1000)\n"
+                                          "while not os.path.exists('raised'): time.sleep(.01)\n"
+                                          "raise RuntimeError('[../gloo/pair.cc:589] Connection closed by peer [127.0.0.1]:4')\n")
+        self.assertIn("  others    rank 1 had written: KeyError: 'label'\n", told)
+        self.assertEqual(report["first_failure"]["other_errors"], ["rank 1 had written: KeyError: 'label'"])
+
     def test_a_script_that_is_not_there(self):
         ran, report = self.run_with_a_stale_one("nope.py")
         self.assertEqual(ran.returncode, 127)

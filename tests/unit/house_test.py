@@ -75,7 +75,7 @@ FLOORS = {
                   "terminal_interrupts service_notify service_watchdog output/* health_probes health_nvml health_prober gpu_sampler descriptor_limit accept_loop asio_impl watch/learned_times watch/page_holders watch/hang_cause watch/suspects evidence/*",
         "guardian": "guardian_board job_folder_notes report_file lease_timer lease_watch guardian_watch interrupt_watch shell_interrupt guardian",
         "workers": "worker_connection worker_server control_server local_store metrics_server pmi_server environment preload/* worker_start worker_group lent_terminal heartbeat_board",
-        "job": "rendezvous_options coordinated_job report last_lines error_lines report_json lost_ranks job_recorder failed_attempts job_events job_metrics event_log health_check status_line gpu_watch user_messages worker_services round_starter watch/stack_collection watch/page_evidence watch/worker_usage watch/job_watch node_stacks stalled_nodes "
+        "job": "rendezvous_options coordinated_job report last_lines error_lines report_json oom_watch lost_ranks job_recorder failed_attempts job_events job_metrics event_log health_check status_line gpu_watch user_messages worker_services round_starter watch/stack_collection watch/page_evidence watch/worker_usage watch/job_watch node_stacks stalled_nodes "
                "round_terms supervisor_timers delivered_signals job_signals job_status node_health job_telemetry job_course job_ending control_requests coordinator_link",
         "loop": "life_line life_line_watch parent_watch agent_loop agent",
         "several hosts": "fanout/*",

@@ -10,6 +10,8 @@
 using acc::agent::abort_words;
 using acc::agent::error_lines_before;
 using acc::agent::last_error_line;
+using acc::agent::names_lost_connection;
+using acc::agent::own_error;
 using Lines = std::vector<std::string>;
 
 namespace {
@@ -64,7 +66,15 @@ TEST_CASE("which line of what a worker wrote names its error", "[agent][report]"
       {"ValidationError: 0.031\nTestError: 12 %\n", ""},
       {"ValueError: 0.12, acc: 0.9\nError: 0.3 | lr 1e-4\n", ""},
       {"L2Error: nan\nL1Error: inf at step 3\nDevError: -0.5 (best 0.4)\n", ""},
+      {"MeanSquaredError: tensor(0.059)\nTestError: np.float32(0.1)\nL1Error: Array(0.2)\n", ""},
+      {"DevError: [0.1, 0.2]\nDevError: [tensor(0.1)]\nDevError: (-0.1, nan)\n", ""},
       {"KeyError: 12\nbye\n", "KeyError: 12"},
+      {"KeyError: (0, 1)\nbye\n", "KeyError: (0, 1)"},
+      {"RuntimeError: [../gloo/pair.cc:589] Connection closed by peer [127.0.0.1]:4\nbye\n",
+       "RuntimeError: [../gloo/pair.cc:589] Connection closed by peer [127.0.0.1]:4"},
+      {"OSError: [Errno 28] No space left\nbye\n", "OSError: [Errno 28] No space left"},
+      {"RuntimeError: [3] is not a shape\nbye\n", "RuntimeError: [3] is not a shape"},
+      {kRaised + "ValueError: tensor(0.1)\nbye\n", "ValueError: tensor(0.1)"},
       {"RuntimeError: information is missing\n", "RuntimeError: information is missing"},
       {"INFO:root:cleanup\nERROR:root:saving failed\n", ""},
       {"/x.py:3: UserWarning: an Exception may follow\n  warnings.warn(x)\n", ""},
@@ -145,4 +155,37 @@ TEST_CASE("an abort was told without the exception that it was for", "[agent][re
   CHECK(abort_words("free(): invalid pointer\n") == "free(): invalid pointer");
   CHECK(abort_words("x: y.c:3: f: Assertion `n > 0' failed.\n") ==
         "x: y.c:3: f: Assertion `n > 0' failed.");
+}
+
+TEST_CASE("a rank that lost its connection was named, not the one that had raised",
+          "[agent][report]") {
+  const std::string gloo =
+      "RuntimeError: [../gloo/pair.cc:589] Connection closed by peer [127.0.0.1]:4\n";
+  CHECK(names_lost_connection(kRaised + gloo));
+  CHECK(names_lost_connection(kRaised + "RuntimeError: Connection reset by peer\nwandb: bye\n"));
+  CHECK(names_lost_connection(
+      kRaised +
+      "torch.distributed.DistBackendError: NCCL error in: x.cpp:1, remote process exited "
+      "or there was a network error\nncclRemoteError: A call failed\nLast error:\n"));
+  CHECK_FALSE(names_lost_connection(kRaised + "ValueError: loss is nan\n"));
+  CHECK_FALSE(names_lost_connection(kRaised + gloo + "retried\n" + kRaised + "ValueError: x\n"));
+  CHECK(own_error(kRaised + "KeyError: 'label'\n") == "KeyError: 'label'");
+  CHECK(own_error(kRaised + "KeyError: 'label'\n/x.py:3: UserWarning: leaked\n") ==
+        "KeyError: 'label'");
+  // One that was caught, that a peer caused, or our signal.
+  CHECK(own_error(kRaised + "KeyError: 'label'\nstep 3\n").empty());
+  CHECK(own_error(kRaised + gloo).empty());
+  CHECK(own_error(kRaised + "KeyboardInterrupt\n").empty());
+  CHECK(own_error(kRaised + "SignalException: got signal: 15\n").empty());
+  CHECK(own_error("step 3\n").empty());
+}
+
+TEST_CASE("an abort was told with what a library had logged long before", "[agent][report]") {
+  CHECK(abort_words(many("step ", 50) + "what(): fine\n" + many("step ", 50)).empty());
+  CHECK(abort_words("free(): invalid pointer\n" + many("step ", 50)).empty());
+  const std::string thrown = "terminate called after throwing an instance of 'E'\n  what():  no\n";
+  CHECK(abort_words(thrown + many("frame #", 60)) == "E: no");
+  CHECK(abort_words(thrown + many("INFO other thread ", 60)) == "E: no");
+  CHECK(abort_words("free(): invalid size\nFatal Python error: Aborted\n\n" +
+                    many("  File \"x.py\", line ", 90)) == "free(): invalid size");
 }

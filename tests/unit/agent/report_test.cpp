@@ -175,6 +175,90 @@ TEST_CASE("SIGKILL is told apart from running out of memory", "[agent][report]")
   CHECK(describe_cause(Exited{7}, {}) == "exited with code 7");
 }
 
+TEST_CASE("a kill was told as out of memory because a helper had been, long before",
+          "[agent][report]") {
+  const ExitStatus killed = Signaled{SIGKILL};
+  const auto cause = [&](Millis last_kill) {
+    return describe_cause(killed, {true, 1, 64U << 20U, {}, last_kill});
+  };
+  CHECK(cause(Millis{0}) == "was killed by SIGKILL (9): out of memory (limit 64 MiB)");
+  CHECK(cause(Millis{1'900}) == cause(Millis{0}));
+  CHECK(cause(Millis{8'000}) ==
+        "was killed by SIGKILL (9), perhaps by OOM: the last such kill was 8 s before");
+  CHECK(cause(Millis{60'000}) == "was killed by SIGKILL (9), not by OOM");
+  CHECK_FALSE(is_out_of_memory({true, 1, {}, {}, Millis{8'000}}));
+  CHECK_THAT(describe_cause(killed, {true, 1, {}, {}, Millis{8'000}}, 60s),
+             Contains("its processor time"));
+}
+
+TEST_CASE("a coloured traceback had no error, no hint and escapes in the report",
+          "[agent][report]") {
+  auto report = failed_job();
+  auto& failure = report.failures.front();
+  failure.worker.status = Exited{1};
+  std::string tail =
+      "Traceback (most recent call last):\n"
+      "  File \x1b[35m\"t.py\"\x1b[0m, line \x1b[35m3\x1b[0m, in \x1b[35m<module>\x1b[0m\n"
+      "    import torch\n"
+      "\x1b[1;35mModuleNotFoundError\x1b[0m: \x1b[35mNo module named 'torch'\x1b[0m\n";
+  take_output(failure, tail);
+  CHECK_THAT(UserMessages::start_hint(failure, "/usr/bin/python3", false),
+             Contains("/usr/bin/python3 has no module 'torch'"));
+  CHECK_THAT(to_text(report, false),
+             Contains("    | ModuleNotFoundError: No module named 'torch'\n"));
+  CHECK_THAT(to_text(report, false), !Contains("x1b"));
+  for (int i = 0; i < 30; ++i) tail += "\x1b[34m\x1b[1mwandb\x1b[0m: summary\n";
+  take_output(failure, tail);
+  REQUIRE_FALSE(failure.error_lines.empty());
+  CHECK(failure.error_lines.back() == "ModuleNotFoundError: No module named 'torch'");
+  CHECK_THAT(to_text(report, false), Contains("output    its last error, and its last lines:\n"));
+  CHECK_THAT(to_json(report), !Contains("u001b"));
+  take_output(failure, "a\x07\x1b(B\n");  // other characters are shown as they were
+  CHECK_THAT(to_text(report, false), Contains("    | a\\x07\\x1b(B\n"));
+}
+
+TEST_CASE("an exception that was caught 300 steps before was told as the last error",
+          "[agent][report]") {
+  auto report = failed_job();
+  auto& failure = report.failures.front();
+  const std::string raised = "Traceback (most recent call last):\n  File \"t.py\", line 3, in f\n";
+  struct Row {
+    ExitStatus end;
+    std::string error;
+    std::string behind;
+    int count;
+    std::string words;
+  };
+  const std::string last = "output    its last error, and its last lines:\n";
+  const std::vector<Row> rows{
+      {Exited{3}, raised + "ImportError: x\n", "step", 300,
+       "output    an earlier error, 300 lines before its end, and its last lines:\n"},
+      {Signaled{SIGKILL}, raised + "ImportError: x\n", "step", 30,
+       "output    an earlier error, 30 lines before its end, and its last lines:\n"},
+      {Signaled{SIGABRT}, "terminate called after throwing an instance of 'E'\n  what():  x\n",
+       "frame #1", 60, last},
+      {Signaled{SIGSEGV}, raised + "ImportError: x\nFatal Python error: Segmentation fault\n",
+       "  File \"t.py\", line 4", 60, last},
+      {Exited{1}, raised + "KeyError: 'x'\n", "INFO saved artifact", 30, last},
+      {Exited{1}, raised + "KeyError: 'x'\n", "wandb: summary", 60, last},
+      {Exited{1}, raised + "RuntimeError: Error(s) in loading state_dict:\n", "\tsize mismatch",
+       150, last},
+  };
+  for (const auto& row : rows) {
+    failure.worker.status = row.end;
+    auto tail = row.error;
+    for (int i = 0; i < row.count; ++i) tail += row.behind + "\n";
+    INFO(tail);
+    take_output(failure, tail);
+    CHECK_THAT(to_text(report, false), Contains(row.words));
+    const auto json = nlohmann::json::parse(to_json(report))["first_failure"];
+    CHECK(json["error_age"] == (row.words == last ? 0 : row.count));
+    CHECK_FALSE(json["error_lines"].empty());
+  }
+  take_output(failure, "step 1\n");
+  CHECK(failure.error_age == 0);
+}
+
 TEST_CASE("a worker killed at its hard limit of processor time isn't just killed by SIGKILL",
           "[agent][report]") {
   const ExitStatus killed = Signaled{SIGKILL};
@@ -452,6 +536,39 @@ TEST_CASE("the hint for a missing module on another node didn't say where", "[ag
              Contains("/usr/bin/python3 on node7 has no module 'torch'"));
 }
 
+TEST_CASE("the hint for a lack of memory on another node says where", "[agent][report]") {
+  auto failure = failed_job().failures.front();
+  failure.worker.status = Exited{1};
+  CHECK_THAT(UserMessages::memory_hint(failure, 1, "node7"),
+             Contains("of the cgroup that this job is in on node7: fewer data loader workers"));
+}
+
+TEST_CASE("the error in front of another node's lines was told as one of its last lines",
+          "[agent][report]") {
+  auto report = failed_elsewhere();
+  auto& failure = report.elsewhere->failure;
+  failure.error_lines = {"KeyError: 'x'"};
+  CHECK_THAT(
+      to_text(report, false),
+      Contains("output    its last error, and its last lines:\n    | KeyError: 'x'\n    | …\n"
+               "    | step 41\n"));
+  CHECK(nlohmann::json::parse(to_json(report))["first_failure"]["error_lines"].size() == 1);
+}
+
+TEST_CASE("the probable cause of a lost connection stood in another rank's log alone",
+          "[agent][report]") {
+  for (auto report : {failed_job(), failed_elsewhere()}) {
+    const auto of_first = [&] {
+      return nlohmann::json::parse(to_json(report))["first_failure"]["other_errors"];
+    };
+    CHECK(of_first().empty());
+    auto& first = report.elsewhere ? report.elsewhere->failure : report.failures.back();
+    first.other_errors = {"rank 2 had written: KeyError: 'label'"};
+    CHECK_THAT(to_text(report, false), Contains("others    rank 2 had written: KeyError: 'label'"));
+    CHECK(of_first() == first.other_errors);
+  }
+}
+
 TEST_CASE("a script that doesn't find torch is told which Python ran it", "[agent][report]") {
   auto failure = failed_job().failures.front();
   const auto hint = [&](const std::string& program) {
@@ -521,6 +638,36 @@ TEST_CASE("an error whose words don't name the cure is told with it", "[agent][r
                   "Address already in use).\n"),
              Contains("MASTER_PORT"));
   CHECK(hint("ValueError: --local_rank is bad\n").empty());
+}
+
+TEST_CASE("input and GPUs were advised of for errors that had been caught", "[agent][report]") {
+  auto failure = failed_job().failures.front();
+  failure.worker.status = Exited{1};
+  const std::string raised =
+      "Traceback (most recent call last):\n  File \"t.py\", line 3, in <module>\n";
+  failure.tail = "dataset: caught EOFError: EOF when reading a line, shard skipped\nstep 1\n" +
+                 raised + "ValueError: loss is nan\n";
+  CHECK(UserMessages::input_hint(failure).empty());
+  failure.tail = raised + "EOFError: EOF when reading a line\nwandb: bye\n";
+  CHECK_THAT(UserMessages::input_hint(failure), Contains("--stdin"));
+  const auto hint = [&](const std::string& tail) {
+    failure.tail = tail;
+    return UserMessages::start_hint(failure, "/usr/bin/python3", false);
+  };
+  const std::string ordinal = "CUDA error: invalid device ordinal";
+  CHECK(hint("probing GPU 8: " + ordinal + " (ignored)\n" + raised + "ValueError: nan\n").empty());
+  CHECK(hint(raised + "RuntimeError: " + ordinal + "\nskipped\n" + raised + "ValueError: nan\n")
+            .empty());
+  const auto advice = Contains("--nproc_per_node gpu");
+  CHECK_THAT(hint(raised + "RuntimeError: " + ordinal +
+                  "\n\nThe above exception was the direct cause of the following exception:\n\n" +
+                  raised + "OSError: no GPU\n"),
+             advice);
+  CHECK_THAT(hint(raised + "RuntimeError: " + ordinal +
+                  "\nCompile with TORCH_USE_CUDA_DSA\nterminate called after throwing an instance "
+                  "of 'E'\n  what():  x\n"),
+             advice);
+  CHECK_THAT(hint("step 1\n" + ordinal + "\n"), advice);  // of a program that isn't Python's
 }
 
 TEST_CASE("the block of another node lacked the failures before", "[agent][report]") {

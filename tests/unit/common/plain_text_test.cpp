@@ -7,6 +7,7 @@
 using acc::safe_json;
 using acc::safe_text;
 using acc::SafeText;
+using acc::without_sequences;
 
 namespace {
 
@@ -41,6 +42,25 @@ TEST_CASE("foreign text keeps its letters, and shows what a terminal would obey"
                   "b\xf3\xa0\x80\x81") == R"(a\u202eb\U000e0001)");
   CHECK(safe_text("\xf0\x9f\x91\xa9\xe2\x80\x8d\xf0\x9f\x94\xac") ==
         "\xf0\x9f\x91\xa9\xe2\x80\x8d\xf0\x9f\x94\xac");  // a joiner is part of an emoji
+}
+
+TEST_CASE("colours leave a text, what else steers a terminal stays to be shown", "[common]") {
+  CHECK(without_sequences("\x1b[1;35mKeyError\x1b[0m: \x1b[35m'a'\x1b[0m\n") == "KeyError: 'a'\n");
+  CHECK(without_sequences("\x1b[2K\x1b[1Aa\x1b[38:2::1:2:3mb\x1b[?25l") == "ab");
+  CHECK(without_sequences("\x1b]0;title\ax\x1b]8;;http://h\x1b\\link\x1b]8;;\x1b\\y") == "xlinky");
+  // One without an end, or of another kind, takes nothing with it.
+  CHECK(without_sequences("\x1b]0;title\nKeyError: 'a'\a") == "\x1b]0;title\nKeyError: 'a'\a");
+  CHECK(without_sequences("\x1b[1;3\nx") == "\x1b[1;3\nx");
+  CHECK(without_sequences("\x1b[1;3") == "\x1b[1;3");
+  CHECK(without_sequences("\x1b[") == "\x1b[");
+  CHECK(without_sequences("\x1b"
+                          "7\x1b(B\xc2\x9b"
+                          "31m\a\x1b") ==
+        "\x1b"
+        "7\x1b(B\xc2\x9b"
+        "31m\a\x1b");
+  CHECK(safe_text(without_sequences("\x1b\x1b[m[2J")) == R"(\x1b[2J)");  // two halves
+  CHECK(without_sequences("").empty());
 }
 
 TEST_CASE("8-bit control characters don't pass as bytes that aren't UTF-8", "[common]") {
