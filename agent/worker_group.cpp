@@ -392,11 +392,17 @@ void WorkerGroup::signal_one(pid_t pid, const PendingSignal& signal) {
     // waitid() tells each stop once, and what looks after the terminal may have asked before.
     record.was_stopped = record.asked_to_end && read_process_stat(pid).state == 'T';
   }
-  const auto orphans = signal.orphans.find(pid);
-  const bool has_orphans = orphans != signal.orphans.end();
   // What a worker leaves that ended by itself makes nobody wait.
-  programs_.signal(pid, signo, has_orphans ? orphans->second : std::vector<pid_t>{},
-                   {asks_end && record.asked_to_end, is_delivered});
+  const RankPrograms::Way way{asks_end && record.asked_to_end, is_delivered};
+  const auto signal_with = [&](const auto& orphans) {
+    const auto found = orphans.find(pid);
+    programs_.signal(pid, signo, found != orphans.end() ? found->second : std::vector<pid_t>{},
+                     way);
+  };
+  signal_with(signal.orphans);
+  // A shell may have died of its own meanwhile, so that the program in it was no child of it.
+  if (is_delivered && pidfd && is_ready(pidfd->native_handle(), POLLIN))
+    signal_with(orphans_in_groups());
   if (ends) ::killpg(pid, SIGCONT);  // a stopped process reacts to nothing but SIGKILL
 }
 
