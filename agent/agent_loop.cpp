@@ -78,7 +78,7 @@ AgentLoop::AgentLoop(const JobPlan& plan, const GuardianLink& guardian,
       terminal_{io_, guardian, reader_of(plan), workers_, terminal_hooks()},
       starter_{{plan_, guardian_, console_, limit, containment_, output_, run_folder_, messages_,
                 preloader_}},
-      recorder_{io_, plan_, workers_, output_, run_folder_, containment_},
+      recorder_{plan_, workers_, output_, run_folder_, containment_},
       watch_{{io_, plan_, workers_, messages_, run_folder_, job_id_, watched_node(plan)},
              watch_hooks()},
       status_{{io_, plan_, job_id_, guardian.pid, group_, terms_, workers_, watch_, run_folder_,
@@ -151,7 +151,10 @@ LentTerminal::Hooks AgentLoop::terminal_hooks() {
 JobWatch::Hooks AgentLoop::watch_hooks() {
   JobWatch::Hooks hooks;
   hooks.on_hang = [this](const auto& hang) { on_hang(hang); };
-  hooks.on_look = [this] { show_progress(); };
+  hooks.on_look = [this] {
+    recorder_.look_for_oom_kills();
+    show_progress();
+  };
   hooks.on_straggler = [this](Rank rank, const auto& found) {
     telemetry_.events().straggler(group_.round,
                                   {rank, found.steps_per_second, found.times_slower, found.since});
@@ -219,7 +222,12 @@ ControlRequests::Hooks AgentLoop::control_hooks() {
           },
           [this](const auto& question, auto done) { collect_stacks(question, std::move(done)); },
           [this](const auto& reason) { terms_.set_restart_reason(reason); },
-          [this](int signo) { signals_.take(signo); }};
+          [this](int signo) {
+            // What ends the job then isn't a Ctrl-C that a worker used before for its own purposes.
+            if (signo == SIGINT && guardian_.board != nullptr)
+              guardian_.board->worker_was_interrupted = false;
+            signals_.take(signo);
+          }};
 }
 
 CoordinatorLink::Hooks AgentLoop::link_hooks() {

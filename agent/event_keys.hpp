@@ -63,7 +63,7 @@ inline constexpr std::array kEventKeys{
     EventKey{"failure", "pid", "number", ""},
     EventKey{"failure", "cause", "text", "\"was killed by SIGKILL (9), not by OOM\""},
     EventKey{"failure", "out_of_memory", "true or false",
-             "the kernel counted such a kill within 2 s before its end"},
+             "the kernel counted such a kill within 30 s before its end"},
     EventKey{"failure", "seconds_into_round", "number", "since that worker's start"},
     EventKey{"failure", "log", "text or null", "folder of its log files"},
     EventKey{"failure", "stacks", "text or null", "of a hang: the file with the workers' stacks"},

@@ -71,15 +71,13 @@ std::vector<std::string> finished_elsewhere(const std::vector<rendezvous::NodeRa
 
 }  // namespace
 
-JobRecorder::JobRecorder(boost::asio::io_context& io, const JobPlan& plan,
-                         const WorkerGroup& workers, const OutputHub& output,
+JobRecorder::JobRecorder(const JobPlan& plan, const WorkerGroup& workers, const OutputHub& output,
                          const RunFolder& run_folder, const Containment& containment)
     : plan_{plan},
       workers_{workers},
       output_{output},
       run_folder_{run_folder},
-      containment_{containment},
-      memory_{io} {}
+      containment_{containment} {}
 
 void JobRecorder::begin_round(Round round) {
   round_ = round;

@@ -18,12 +18,14 @@ namespace acc::agent {
 class JobRecorder {
  public:
   /// All outlive the recorder: the agent owns them.
-  JobRecorder(boost::asio::io_context& io, const JobPlan& plan, const WorkerGroup& workers,
-              const OutputHub& output, const RunFolder& run_folder, const Containment& containment);
+  JobRecorder(const JobPlan& plan, const WorkerGroup& workers, const OutputHub& output,
+              const RunFolder& run_folder, const Containment& containment);
 
   // ---- failures ----
   /// Before the workers of a round are started.
   void begin_round(Round round);
+  /// Dates a kill that came since the last look. Where nobody looks all count as new.
+  void look_for_oom_kills() { memory_.look(); }
   /// See OomWatch::kills().
   [[nodiscard]] std::uint64_t oom_kills() { return memory_.kills(); }
   /// Of a worker that ended so; nothing of one that SIGKILL didn't end.

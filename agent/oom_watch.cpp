@@ -21,9 +21,6 @@ std::optional<Millis> OomKills::last_before(Instant end) const {
 void OomWatch::begin_round() {
   memory_.find();
   kills_.mark(memory_.kills().value_or(0));
-  if (!memory_.kills() || is_looking_) return;
-  is_looking_ = true;
-  look_again();
 }
 
 std::uint64_t OomWatch::kills() {
@@ -39,15 +36,5 @@ OomFacts OomWatch::facts(Instant end) {
 }
 
 void OomWatch::look() { kills_.see(memory_.kills().value_or(0), clock_now()); }
-
-void OomWatch::look_again() {
-  constexpr Millis kInterval{1'000};
-  timer_.expires_after(kInterval);
-  timer_.async_wait([this](boost::system::error_code cancelled) {
-    if (cancelled) return;
-    look();
-    look_again();
-  });
-}
 
 }  // namespace acc::agent

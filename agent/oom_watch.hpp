@@ -4,9 +4,6 @@
 #include "agent/report.hpp"
 #include "common/duration.hpp"
 
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/steady_timer.hpp>
-
 #include <cstdint>
 #include <optional>
 
@@ -29,28 +26,22 @@ class OomKills {
 };
 
 /// Counts and dates the out-of-memory kills in this process's memory cgroup. A killed helper is
-/// reaped by its worker, so that nothing tells us of it but the counter: it is read once a second.
-///
-/// Used on the loop's thread only. The io_context outlives it.
+/// reaped by its worker, so that nothing tells us of it but the counter: it is read when the agent
+/// looks at heartbeats, so that a job without them wakes nothing up.
 class OomWatch {
  public:
-  explicit OomWatch(boost::asio::io_context& io) : timer_{io} {}
-
   /// Before the workers are started, or the first of many might be out of memory uncounted.
   void begin_round();
+  /// To be called now and then: a kill has the time of the look that saw it.
+  void look();
   /// By the kernel in this attempt, of any process in the job's cgroup.
   [[nodiscard]] std::uint64_t kills();
   /// Of a worker that ended at `end`.
   [[nodiscard]] OomFacts facts(Instant end);
 
  private:
-  void look();
-  void look_again();
-
-  boost::asio::steady_timer timer_;
   MemoryWatch memory_;
   OomKills kills_;
-  bool is_looking_ = false;
 };
 
 }  // namespace acc::agent

@@ -54,7 +54,8 @@ void RankPrograms::signal(pid_t worker, int signo, std::span<const pid_t> orphan
         groups.insert(process.group);
         // Also `timeout`, which gets none: a later one would reach its program.
         if (is_noted && process.group != worker &&
-            std::ranges::count(targets.helpers, process.pid) == 0)
+            std::ranges::count(targets.helpers, process.pid) == 0 &&
+            !ignores_signal(process.pid, signo))
           note_signalled(process.pid);
       }
     } else if (is_noted) {
@@ -64,7 +65,11 @@ void RankPrograms::signal(pid_t worker, int signo, std::span<const pid_t> orphan
   if (is_noted) note(worker, signo, targets.programs);
   if (!way.is_delivered) send(worker, signo, targets.programs, groups);
   const bool ends_helpers = signo == SIGTERM || signo == SIGHUP || way.asks_end;
-  if (spares && !groups.empty() && ends_helpers) spared_[worker] = std::move(targets.helpers);
+  if (way.is_delivered && signo == SIGTERM) {
+    for (const pid_t pid : targets.helpers) note_signalled(pid);
+  } else if (spares && !groups.empty() && ends_helpers) {
+    spared_[worker] = std::move(targets.helpers);
+  }
 }
 
 /// @param groups  of the rank's processes; none: they aren't known

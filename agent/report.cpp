@@ -308,8 +308,9 @@ std::string utc_text(std::chrono::system_clock::time_point when) {
 }
 
 bool is_out_of_memory(const OomFacts& oom) {
-  constexpr Millis kAtOnce{2'000};
-  return oom.known && oom.kills > 0 && oom.last_kill.value_or(Millis{0}) <= kAtOnce;
+  // A process with a hundred GiB takes that long to end.
+  constexpr Millis kLongest{30'000};
+  return oom.known && oom.kills > 0 && oom.last_kill.value_or(Millis{0}) <= kLongest;
 }
 
 std::string describe_cause(const ExitStatus& status, const OomFacts& oom,
@@ -321,9 +322,7 @@ std::string describe_cause(const ExitStatus& status, const OomFacts& oom,
     return text + ": its processor time reached the limit of " +
            std::to_string(cpu_limit->count()) + " s (ulimit -t)";
   if (killed->signo == SIGKILL && oom.known) {
-    // A process with a lot of memory takes a while to end.
-    constexpr Millis kLongest{15'000};
-    if (oom.kills == 0 || oom.last_kill > kLongest) return text + ", not by OOM";
+    if (oom.kills == 0) return text + ", not by OOM";
     if (!is_out_of_memory(oom))
       return text + ", perhaps by OOM: the last such kill was " + describe(*oom.last_kill) +
              " before";

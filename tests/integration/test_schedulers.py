@@ -156,9 +156,9 @@ class RealSlurm(Planning):
               "signal.signal(signal.SIGUSR1, lambda *_: (print('rank', os.environ['RANK'], 'got it', flush=True), sys.exit(0)))\n"
               "try:\n    open('up' + os.environ['RANK'], 'w').close()\n    while True: time.sleep(0.05)\n"
               "finally:\n    time.sleep(1); print('rank', os.environ['RANK'], 'saved', flush=True)\n")
-        write(self.folder + "/train.sbatch", f"#!/bin/sh\nsrun -n 2 --kill-on-bad-exit=0 {ACC} --cpu --preempt_signals USR1 --preempt_grace 30 train.py\necho ended $?\n", 0o755)
+        write(self.folder + "/train.sbatch", f"#!/bin/sh\nsrun -n 1 --kill-on-bad-exit=0 {ACC} --cpu --num_processes 2 --preempt_signals USR1 --preempt_grace 30 train.py\necho ended $?\n", 0o755)
         env = {**self.slurm.env, **self.env}
-        done = subprocess.run(["sbatch", "--parsable", "-n", "2", "-o", self.folder + "/train.out", self.folder + "/train.sbatch"], env=env, cwd=self.folder,
+        done = subprocess.run(["sbatch", "--parsable", "-n", "1", "-o", self.folder + "/train.out", self.folder + "/train.sbatch"], env=env, cwd=self.folder,
                               capture_output=True, text=True, timeout=30 * PATIENCE, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.addCleanup(subprocess.run, ["scancel", done.stdout.strip()], env=env, check=False)

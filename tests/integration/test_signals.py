@@ -381,6 +381,7 @@ def below(pid):
     for task in os.listdir(f"/proc/{pid}/task"):
         for child in open(f"/proc/{pid}/task/{task}/children").read().split(): yield from below(child)
 pids = list(below(sys.argv[1]))
+pids.append(pids.pop(0))  # the launcher last: what it passes on must not overtake a sender that waits for a core
 for pid in pids[::int(sys.argv[3])]: os.kill(int(pid), int(sys.argv[2]))
 sys.stdin.read()  # it outlives the job, as a manager does
 """
@@ -391,6 +392,15 @@ sys.stdin.read()  # it outlives the job, as a manager does
                 manager = subprocess.Popen([sys.executable, "-c", code, str(job.pid), str(int(signo)), order], stdin=subprocess.PIPE)
                 self.addCleanup(manager.communicate)
                 self.assert_saved(job, code_of_job, signo.name)
+
+    def test_what_ignores_a_signal_in_a_group_of_its_own_was_never_asked_and_took_the_whole_grace(self):
+        job = self.wrapped("--grace 120", wrapper="set -m; nohup sleep 1000 >/dev/null 2>&1 &\n{python} {script}", ranks=1)
+        begin = time.monotonic()
+        job.process.send_signal(signal.SIGHUP)
+        self.assertEqual(job.wait(30), 129, job.stderr)
+        self.assertLess(time.monotonic() - begin, 30 * PATIENCE)  # of the 120 s
+        self.assertIn("ending 1 left-over", job.stderr)
+        self.assert_nothing_left(job)
 
     def test_the_program_behind_timeout_got_a_second_signal_as_another_rank_had_ended(self):
         """150 ms after a rank that left a process."""

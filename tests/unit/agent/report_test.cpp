@@ -182,12 +182,11 @@ TEST_CASE("a kill was told as out of memory because a helper had been, long befo
     return describe_cause(killed, {true, 1, 64U << 20U, {}, last_kill});
   };
   CHECK(cause(Millis{0}) == "was killed by SIGKILL (9): out of memory (limit 64 MiB)");
-  CHECK(cause(Millis{1'900}) == cause(Millis{0}));
-  CHECK(cause(Millis{8'000}) ==
-        "was killed by SIGKILL (9), perhaps by OOM: the last such kill was 8 s before");
-  CHECK(cause(Millis{60'000}) == "was killed by SIGKILL (9), not by OOM");
-  CHECK_FALSE(is_out_of_memory({true, 1, {}, {}, Millis{8'000}}));
-  CHECK_THAT(describe_cause(killed, {true, 1, {}, {}, Millis{8'000}}, 60s),
+  CHECK(cause(Millis{20'000}) == cause(Millis{0}));  // a lot of memory takes a while to be freed
+  CHECK(cause(Millis{60'000}) ==
+        "was killed by SIGKILL (9), perhaps by OOM: the last such kill was 1 min before");
+  CHECK_FALSE(is_out_of_memory({true, 1, {}, {}, Millis{60'000}}));
+  CHECK_THAT(describe_cause(killed, {true, 1, {}, {}, Millis{60'000}}, 60s),
              Contains("its processor time"));
 }
 
