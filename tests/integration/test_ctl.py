@@ -539,6 +539,36 @@ class Played(CtlTest):
         self.assertEqual(follower.returncode, 5, err)
         self.assertIn("you may not; train-k3jd82 was not asked to stop and goes on", err)
 
+    def test_a_socket_that_a_killed_agent_had_left_failed_each_list_though_another_agent_answered(self):
+        user = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+        self.service.shutdown()
+        self.service.server_close()  # nothing listens at it now
+        dead = self.path
+        os.chmod(dead, 0o777)
+        folder = self.runtime + "/.local/state/acc"
+        os.makedirs(folder)
+        self.environment.pop("XDG_STATE_HOME", None)
+        self.path = folder + "/agent.sock"
+        self.serve()
+        os.chmod(self.path, 0o777)
+        for at in (self.runtime, self.runtime + "/acc", folder) if user else ():
+            os.chown(at, 65534, 65534)
+        self.service.replies["GET", "/v1/jobs"] = (200, {"jobs": [JOB]})
+        self.service.replies["GET", "/v1/node"] = (200, {"name": "n1", "version": "1", "slots": 8})
+        note = f"acc-ctl: the acc-agent of '{dead}' doesn't run any more: start it again, or remove that socket\n"
+        for words in (["ps"], ["ps", "--json"], ["node"], ["node", "--json"]):
+            out, err = self.ctl(*words, **user)
+            self.assertTrue("train" in out or "n1" in out, out)
+            self.assertEqual(err, note)
+        self.assertRegex(self.ctl("status", "trian", code=3, **user)[1], "(?s)" + note + ".*there is no job 'trian'")
+        self.service.replies["GET", "/v1/jobs"] = self.service.replies["GET", "/v1/node"] = (503, {"error": "too many", "code": "unavailable"})
+        for words in (["ps"], ["node"]):
+            self.assertIn("too many", self.ctl(*words, code=5, **user)[1])
+        self.service.shutdown()
+        self.service.server_close()
+        for words in (["ps"], ["node"]):
+            self.assertIn("no acc-agent answers", self.ctl(*words, code=4, **user)[1])
+
     def test_a_service_that_says_nonsense_is_an_error_in_words(self):
         for reply in (b"\x00\xff", b"[]", b'{"jobs":' + b"[" * 5000):
             self.service.replies["GET", "/v1/jobs"] = (200, reply)
