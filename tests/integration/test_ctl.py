@@ -769,7 +769,7 @@ class Real(CtlTest):
         for signo in (signal.SIGINT, signal.SIGTERM):
             queued = self.popen("submit", "--wait", "--", "--num_processes", "1", "--no_python", "true")
             self.addCleanup(queued.kill)
-            until(lambda: '"waiting"' in self.ctl("ps", "--json")[0], "the queued job")
+            until(lambda: any(j["state"] == "waiting" for j in self.ps()), "the queued job")
             queued.send_signal(signo)
             out, err = queued.communicate(timeout=30 * PATIENCE)
             self.assertEqual(queued.returncode, 128 + signo, err)
