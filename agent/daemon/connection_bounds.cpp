@@ -27,7 +27,8 @@ ConnectionBounds bounds_without_limit(Doors doors) {
 std::size_t cost_of(const ConnectionBounds& bounds, Doors doors) {
   auto cost = bounds.clients.connections * kDescriptorsOfConnection;
   if (doors.has_peers)
-    cost += bounds.peers.connections * kDescriptorsOfConnection + bounds.half_open + bounds.kept;
+    cost += bounds.peers.connections * kDescriptorsOfConnection + bounds.half_open + bounds.kept +
+            bounds.listed;
   if (doors.has_browsers) cost += bounds.browsers.connections * kDescriptorsOfConnection;
   return cost;
 }
@@ -67,6 +68,7 @@ ConnectionBounds connection_bounds(std::size_t descriptors, Doors doors) {
   lower(bounds.half_open);
   keep_below(bounds.half_open_named, bounds.half_open);
   lower(bounds.kept);
+  lower(bounds.listed);
   return bounds;
 }
 

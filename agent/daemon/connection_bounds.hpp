@@ -17,6 +17,7 @@ struct ConnectionBounds {
   std::size_t half_open = 1024;       ///< peers that haven't proved to have the secret, and …
   std::size_t half_open_named = 512;  ///< … of one source those that name a key
   std::size_t kept = kKeptPeers;
+  std::size_t listed = kListedPeers;
   bool is_lowered = false;
 };
 

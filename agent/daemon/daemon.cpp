@@ -148,6 +148,7 @@ Result<void> Daemon::open(const StartJobs& start_jobs) {
   ProxySettings proxy;
   proxy.nodes = settings_.nodes;
   proxy.kept = bounds_.kept;
+  proxy.listed = bounds_.listed;
   // All nodes of a cluster listen at the same port, unless a name says another.
   if (!settings_.listen.empty()) proxy.port = parse_listen_address(settings_.listen)->port;
   proxy_ = std::make_unique<PeerProxy>(io_, *run_.jobs, *secret_, users_, std::move(proxy));

@@ -7,7 +7,7 @@ acc_library(agent_http
   PRIVATE acc::agent_json acc::agent_metrics acc::agent_output acc::log nlohmann_json::nlohmann_json)
 # The daemons of other nodes: the TLS door, and the proxy.
 acc_library(agent_peers
-  SOURCES cluster_secret.cpp host_lookup.cpp peer_stream.cpp own_address.cpp reserved_ports.cpp peer_dial.cpp peer_door.cpp peer_exchange.cpp peer_greeting.cpp peer_api.cpp peer_proxy.cpp
+  SOURCES cluster_secret.cpp host_lookup.cpp peer_stream.cpp own_address.cpp reserved_ports.cpp peer_dial.cpp peer_door.cpp peer_exchange.cpp kept_peers.cpp listing_turns.cpp peer_greeting.cpp peer_api.cpp peer_proxy.cpp
   PUBLIC acc::agent_http acc::agent_peer_rules acc::rendezvous_net
   PRIVATE acc::agent_daemon acc::log)
 # The door for browsers, with the status page: its files become a source.

@@ -193,10 +193,11 @@ asio::awaitable<Dialled> dial_place(asio::io_context& io, Place place,
 /// Root's connections: a quarter of the time from any port, and then, where the door there may be
 /// crowded by another user of this host, from one that is root's alone; where no connection comes
 /// about from that (a network may drop it) from any port again. At a door that was crowded just now
-/// that port comes first.
+/// that port comes first. Where there is no such port to be had, all of the time is for one try.
 asio::awaitable<Dialled> dial_place_as_root(PeerDials& dials, Place place,
                                             std::shared_ptr<const rendezvous::TlsContext> tls,
                                             RequestKind kind) {
+  if (!dials.ports.has_free(kind)) co_return co_await dial_place(dials.io, place, tls, nullptr);
   std::optional<PeerError> refused;
   if (!dials.ports.is_crowded(place.at)) {
     Place begin = place;

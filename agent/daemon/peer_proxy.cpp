@@ -12,11 +12,8 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <exception>
 #include <span>
 #include <utility>
@@ -29,10 +26,8 @@ using Step = ReplyParser::Step;
 
 namespace {
 
-constexpr std::size_t kMostFacts = 64 * 1024;        // of one node's reply in the list
-constexpr std::size_t kAskedAtOnce = 256;
-constexpr uid_t kOperator = 0;  // who named the nodes of the settings
-constexpr Millis kKeptFor{2'000};
+constexpr std::size_t kMostFacts = 64 * 1024;  // of one node's reply in the list
+constexpr uid_t kOperator = 0;                 // who named the nodes of the settings
 /// Of the other daemon's reply; the rest is about its connection.
 constexpr std::array<std::string_view, 4> kPassedBack{"allow", "retry-after", "x-acc-version",
                                                       "x-acc-from"};
@@ -92,7 +87,6 @@ struct PeerProxy::Listing {
   std::vector<Answerer> answerers;  ///< one for each answer
   std::vector<Sighting> sightings;  ///< one for each answer
   Instant since = clock_now();
-  std::size_t next = 0;
   std::size_t asking = 0;
   bool is_done = false;
   std::string body;
@@ -118,7 +112,8 @@ PeerProxy::PeerProxy(asio::io_context& io, const Jobs& jobs, ClusterSecret& secr
              settings_.port,
              {[this](std::string node, Instant due) { return greet(std::move(node), due); },
               [this](std::string node, Instant due) { return leads_here(std::move(node), due); }}},
-      kept_timer_{io} {
+      turns_{io, settings_.listed},
+      kept_{io, settings_.kept} {
   check_.set_nodes(settings_.nodes);
 }
 
@@ -127,46 +122,6 @@ PeerProxy::~PeerProxy() = default;
 NodeAddress PeerProxy::with_port(NodeAddress address) const {
   if (address.port == 0) address.port = settings_.port;
   return address;
-}
-
-std::unique_ptr<PeerStream> PeerProxy::take_kept(const std::string& line, const Tls& tls) {
-  for (auto it = kept_.begin(); it != kept_.end();) {
-    if (it->line != line) {
-      ++it;
-      continue;
-    }
-    auto found = std::move(*it);
-    it = kept_.erase(it);
-    // What comes unasked is its end.
-    char byte = 0;
-    const bool is_quiet = ::recv(found.stream->fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
-                          (errno == EAGAIN || errno == EWOULDBLOCK);
-    if (is_quiet && found.tls == tls) return std::move(found.stream);
-    found.stream->close();
-  }
-  return nullptr;
-}
-
-void PeerProxy::keep(const std::string& line, const Tls& tls, std::unique_ptr<PeerStream> stream) {
-  if (!kept_.empty() && kept_.size() >= settings_.kept) {
-    kept_.front().stream->close();
-    kept_.erase(kept_.begin());
-  }
-  kept_.push_back({line, tls, std::move(stream), clock_now() + kKeptFor});
-  if (kept_.size() == 1) close_kept();
-}
-
-// Of those whose time is over; sets the timer for the next one.
-void PeerProxy::close_kept() {
-  while (!kept_.empty() && kept_.front().until <= clock_now()) {
-    kept_.front().stream->close();
-    kept_.erase(kept_.begin());
-  }
-  if (kept_.empty()) return;
-  kept_timer_.expires_at(kept_.front().until);
-  kept_timer_.async_wait(alive_.bind([this](boost::system::error_code cancelled) {
-    if (!cancelled) close_kept();
-  }));
 }
 
 RequestShares::Share PeerProxy::take_own_share(const std::string& line, RequestKind kind) {
@@ -202,7 +157,7 @@ awaitable<HttpReply> PeerProxy::pass_on(Principal who, HttpRequest request) {
     share = take_own_share(line, kind);
     if (!share) co_return refused_as(429, kTooManyHere, too_many_to(target->node, kind));
   }
-  auto stream = take_kept(line, *tls);
+  auto stream = kept_.take(line, *tls, kind);
   bool is_sure = true;
   if (!stream) {
     auto connected = co_await connect(way, may_change);
@@ -227,7 +182,7 @@ awaitable<HttpReply> PeerProxy::pass_on(Principal who, HttpRequest request) {
   if (is_sure)
     exchange->on_whole = alive_.bind([this, line, tls = *tls, weak = std::weak_ptr{exchange}] {
       if (const auto whole = weak.lock(); whole && whole->stream)
-        keep(line, tls, std::move(whole->stream));
+        kept_.keep(line, tls, std::move(whole->stream));
     });
   reply.stream = [exchange](std::shared_ptr<BodyWriter> to) {
     return PeerExchange::relay(exchange, std::move(to));
@@ -308,14 +263,7 @@ awaitable<HttpReply> PeerProxy::list(Principal who) {
   listing->answerers.resize(listing->answers.size());
   listing->sightings.resize(listing->answers.size());
   if (user) {
-    // So many at once; a node that doesn't answer delays those behind it by 2 s.
-    listing->asking = std::min(listing->answers.size(), kAskedAtOnce);
-    for (std::size_t i = 0; i < std::min(listing->answers.size(), kAskedAtOnce); ++i)
-      asio::co_spawn(io_, ask_some(*user, listing), [listing](std::exception_ptr) {
-        if (--listing->asking > 0) return;
-        listing->ready.cancel();
-      });
-    co_await Listing::all_asked(listing);
+    co_await ask_all(*user, who.uid, listing);
     compare(*listing);
     listing->body = encode_nodes(listing->answers);
   } else {
@@ -348,8 +296,21 @@ void PeerProxy::compare(Listing& listing) {
   }
 }
 
-awaitable<void> PeerProxy::ask_some(std::string user, std::shared_ptr<Listing> listing) {
-  while (listing->next < listing->answers.size()) co_await ask_one(user, listing, listing->next++);
+// As many at once as there are turns; a node that doesn't answer delays those behind it by 2 s.
+awaitable<void> PeerProxy::ask_all(std::string user, uid_t uid, std::shared_ptr<Listing> listing) {
+  listing->asking = listing->answers.size();
+  for (std::size_t i = 0; i < listing->answers.size(); ++i)
+    asio::co_spawn(io_, ask_in_turn(user, uid, listing, i), [listing](std::exception_ptr) {
+      if (--listing->asking > 0) return;
+      listing->ready.cancel();
+    });
+  co_await Listing::all_asked(listing);
+}
+
+awaitable<void> PeerProxy::ask_in_turn(std::string user, uid_t uid,
+                                       std::shared_ptr<Listing> listing, std::size_t number) {
+  const auto turn = co_await turns_.wait(uid == kOperator);
+  if (turn) co_await ask_one(std::move(user), std::move(listing), number);
 }
 
 awaitable<void> PeerProxy::ask_one(std::string user, std::shared_ptr<Listing> listing,

@@ -1,6 +1,8 @@
 #pragma once
 
 #include "agent/daemon/cluster_secret.hpp"
+#include "agent/daemon/kept_peers.hpp"
+#include "agent/daemon/listing_turns.hpp"
 #include "agent/daemon/other_nodes.hpp"
 #include "agent/daemon/peer_api.hpp"
 #include "agent/daemon/peer_check.hpp"
@@ -35,6 +37,7 @@ struct ProxySettings {
   std::size_t requests_of_user = 4 * kBriefLimits.of_user_at_source;
   std::size_t streams_of_user = kStreamLimits.of_user_at_source;
   std::size_t kept = kKeptPeers;  ///< connections, of all users
+  std::size_t listed = kListedPeers;  ///< connections of lists of all nodes, of all users
 };
 
 /// Passes requests on to the daemons of other nodes, byte by byte: a caller that doesn't read stops
@@ -56,12 +59,14 @@ class PeerProxy final : public OtherNodes {
  private:
   struct Listing;
 
-  boost::asio::awaitable<void> ask_some(std::string user, std::shared_ptr<Listing> listing);
+  boost::asio::awaitable<void> ask_all(std::string user, uid_t uid,
+                                       std::shared_ptr<Listing> listing);
+  boost::asio::awaitable<void> ask_in_turn(std::string user, uid_t uid,
+                                           std::shared_ptr<Listing> listing, std::size_t number);
   boost::asio::awaitable<void> ask_one(std::string user, std::shared_ptr<Listing> listing,
                                        std::size_t number);
   [[nodiscard]] NodeAddress with_port(NodeAddress address) const;
 
-  using Tls = std::shared_ptr<const rendezvous::TlsContext>;
   /// A new connection, to a daemon that isn't known to be another node's.
   struct Connected {
     std::unique_ptr<PeerStream> stream;
@@ -74,10 +79,6 @@ class PeerProxy final : public OtherNodes {
   void compare(Listing& listing);
   /// @param line  the user and the node
   [[nodiscard]] RequestShares::Share take_own_share(const std::string& line, RequestKind kind);
-  /// A connection that was kept; null: there is none. A new secret has another context.
-  [[nodiscard]] std::unique_ptr<PeerStream> take_kept(const std::string& line, const Tls& tls);
-  void keep(const std::string& line, const Tls& tls, std::unique_ptr<PeerStream> stream);
-  void close_kept();
   boost::asio::awaitable<void> doubt_peer(std::shared_ptr<PeerExchange> exchange, PeerWay way);
 
   boost::asio::io_context& io_;
@@ -90,14 +91,8 @@ class PeerProxy final : public OtherNodes {
   RequestShares shares_;  ///< of each user's requests to each node
   /// By user: those that ask while the nodes are being asked get the same answer.
   std::map<uid_t, std::shared_ptr<Listing>> listings_;
-  struct Kept {
-    std::string line;  ///< user and node, as the daemon at its end was judged
-    Tls tls;
-    std::unique_ptr<PeerStream> stream;
-    Instant until;
-  };
-  std::vector<Kept> kept_;  ///< the oldest first
-  boost::asio::steady_timer kept_timer_;
+  ListingTurns turns_;
+  KeptPeers kept_;
   Alive alive_;
 };
 

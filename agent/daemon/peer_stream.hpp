@@ -26,6 +26,7 @@ class PeerStream final : public ByteStream {
   boost::asio::awaitable<boost::system::error_code> connect(boost::asio::ip::tcp::endpoint to);
   /// What this connection takes a share of lasts as long as it.
   void hold(std::shared_ptr<void> share) { share_ = std::move(share); }
+  [[nodiscard]] bool holds_share() const { return share_ != nullptr; }
   /// False: cancelled, or closed.
   boost::asio::awaitable<bool> readable();
   /// Before any read or write: Io::done, or why not (tls()).

@@ -41,6 +41,8 @@ inline constexpr std::size_t kLeftToRoot = 512;
 
 /// Connections to other nodes that are kept for the next request.
 inline constexpr std::size_t kKeptPeers = 256;
+/// Connections to other nodes for lists of all nodes: 256 of users, and the rest is left to root.
+inline constexpr std::size_t kListedPeers = 320;
 
 /// A stream lasts as long as its reader wants; all others are over within a bounded time. They are
 /// counted apart: who follows a job must be able to stop it, and to ask for its state.

@@ -11,12 +11,16 @@ namespace acc::agent::daemon {
 
 using boost::system::error_code;
 
-ReservedPorts::Share ReservedPorts::take(RequestKind kind) {
+bool ReservedPorts::has_free(RequestKind kind) {
   constexpr int kMost = 16;
   constexpr int kMostForStreams = 8;
   const bool is_stream = kind == RequestKind::stream;
-  if (taken_ >= kMost || (is_stream && taken_for_streams_ >= kMostForStreams) || !are_permitted())
-    return nullptr;
+  return taken_ < kMost && !(is_stream && taken_for_streams_ >= kMostForStreams) && are_permitted();
+}
+
+ReservedPorts::Share ReservedPorts::take(RequestKind kind) {
+  const bool is_stream = kind == RequestKind::stream;
+  if (!has_free(kind)) return nullptr;
   ++taken_;
   if (is_stream) ++taken_for_streams_;
   return Share{this, [this, is_stream, watch = alive_.watch()](void*) {

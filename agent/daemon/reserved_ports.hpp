@@ -27,6 +27,8 @@ class ReservedPorts {
   /// enough, or this process may use none.
   using Share = std::shared_ptr<void>;
   [[nodiscard]] Share take(RequestKind kind);
+  /// Whether take() would give one now.
+  [[nodiscard]] bool has_free(RequestKind kind);
 
   /// An address took a connection from such a port after it had taken none from another one.
   void note_crowded(const std::string& address);

@@ -99,6 +99,7 @@ class Named {
     if (!all_->unseen.empty()) tell(all_->unseen);
     if (is_service_missed(call_.services, *all_, call_.at()))
       return fail(failure_of(*all_->error).exit, unanswered(call_.services, *all_->error));
+    for (const auto& socket : all_->dead) tell(left_by_dead(socket));
     if (all_->answered.empty())
       tell("no acc-agent answers here, so that only jobs of acc-launch are known: " +
            std::string{kStartsIt});

@@ -21,6 +21,7 @@ namespace {
 constexpr Millis kReconnectFor{60'000};
 constexpr Millis kFirstPause{50};
 constexpr Millis kLongestPause{1'000};
+constexpr Millis kAskStopAgainAfter{1'500};
 
 using How = Followed::How;
 
@@ -28,6 +29,15 @@ using How = Followed::How;
 /// daemon takes a moment as well (502, 504).
 bool may_come_back(unsigned status) {
   return status >= kHttpBadGateway && status <= kHttpGatewayTimeout;
+}
+
+/// Another request for a stop may be heard where this one was not: the daemon or the job's node
+/// was away or had too many requests, and neither said no.
+bool may_be_asked_again(const Answer& answer) {
+  const auto code = text_of(parse_json(answer.body), "code");
+  const bool is_said_no = code == "no_secret" || code == "unproven_node" || code == "wrong_node" ||
+                          code == "authentication_failed";
+  return !is_said_no && (may_come_back(answer.status) || answer.status == kHttpTooManyRequests);
 }
 
 /// A stream of events that is connected anew when it is lost.
@@ -68,11 +78,8 @@ class Stream {
       }
       if (now - *lost_since > kReconnectFor) {
         if (is_away) return refused(*exchange);
-        return {
-            How::lost,
-            std::nullopt,
-            {},
-            (exchange ? "acc-agent closes the connection" : exchange.error().what) + left_undone()};
+        const auto why = exchange ? "acc-agent closes the connection" : exchange.error().what;
+        return {How::lost, std::nullopt, {}, why + left_undone()};
       }
       if (const auto end = wait(pause)) return *end;
       pause = std::min(2 * pause, kLongestPause);
@@ -87,7 +94,10 @@ class Stream {
   }
   /// The daemon answers on a new connection.
   virtual void answered() {}
-  /// What is said after the cause when the daemon stays away.
+  /// Until when there is something to do beside reading; nothing: there is none.
+  [[nodiscard]] virtual std::optional<Instant> due() const { return std::nullopt; }
+  virtual void do_what_is_due() {}
+  /// What is said after the cause when the daemon stays away, or refuses the stream.
   [[nodiscard]] virtual std::string left_undone() const { return {}; }
 
   static void say(const std::string& text) {
@@ -97,7 +107,7 @@ class Stream {
   Interrupts interrupts_;
 
  private:
-  static Followed refused(Exchange& exchange) {
+  [[nodiscard]] Followed refused(Exchange& exchange) const {
     std::string body;
     std::string piece;
     constexpr std::size_t kMost = 65536;
@@ -105,6 +115,8 @@ class Stream {
     while (body.size() < kMost && exchange.next(piece, until, nullptr) == Arrived::data)
       body += piece;
     auto failure = failure_of(Answer{exchange.status(), std::move(body)});
+    const bool is_gone = exchange.status() == kHttpNotFound;
+    if (!is_gone) failure.text += left_undone();
     return {How::lost, std::nullopt, {}, std::move(failure.text), failure.exit};
   }
 
@@ -113,7 +125,9 @@ class Stream {
     was_connected_ = true;
     std::string piece;
     for (;;) {
-      switch (exchange.next(piece, std::nullopt, &interrupts_)) {
+      // Also where there always is something to read.
+      if (const auto until = due(); until && clock_now() >= *until) do_what_is_due();
+      switch (exchange.next(piece, due(), &interrupts_)) {
         case Arrived::data:
           has_news_ = true;
           reader_.feed(piece);
@@ -125,6 +139,8 @@ class Stream {
           if (const int signo = interrupts_.take(); signo != 0) {
             if (auto end = interrupted(signo)) return end;
           }
+          break;
+        case Arrived::timed_out:
           break;
         default:
           return std::nullopt;
@@ -191,26 +207,32 @@ class OutputStream : public Stream {
   /// A daemon that is restarted just now doesn't hear the request: it's asked again when it
   /// answers.
   void answered() override {
-    if (owes_stop_) ask_to_stop();
+    if (asks_again_at_) ask_to_stop();
   }
+  /// So does one that stays connected and doesn't reach the job's node just now.
+  [[nodiscard]] std::optional<Instant> due() const override { return asks_again_at_; }
+  void do_what_is_due() override { ask_to_stop(); }
   [[nodiscard]] std::string left_undone() const override {
-    return owes_stop_ ? "; " + id_ + " was not asked to stop and goes on" : std::string{};
+    return asks_again_at_ ? "; " + id_ + " was not asked to stop and goes on" : std::string{};
   }
 
   void ask_to_stop() {
     const auto answer = ask_service(
         socket(), {.method = "POST", .target = at_ + "/v1/jobs/" + id_ + "/stop", .body = "{}"});
-    const bool was_owed = std::exchange(owes_stop_, !answer || may_come_back(answer->status));
+    const bool is_owed = !answer || may_be_asked_again(*answer);
+    const bool was_owed = asks_again_at_.has_value();
+    asks_again_at_.reset();
+    if (is_owed) asks_again_at_ = clock_now() + kAskStopAgainAfter;
     const std::string again = asked_by_ == SIGINT ? "Ctrl-C again" : "another signal";
     if (answer && answer->status < 300) {
       say("asked " + id_ + " to stop; " + again + " leaves it alone");
       return;
     }
-    if (was_owed && owes_stop_) return;  // it was said
+    if (was_owed && is_owed) return;  // it was said
     say("could not ask " + id_ +
-        " to stop: " + (answer ? error_of(answer->body) : answer.error().what) +
-        (owes_stop_ ? "; it is asked again when acc-agent answers, " + again + " leaves it alone"
-                    : std::string{}));
+        " to stop: " + (answer ? failure_of(*answer).text : answer.error().what) +
+        (is_owed ? "; it is asked again when acc-agent answers, " : "; ") + again +
+        " leaves it alone");
   }
 
   std::string id_;
@@ -218,7 +240,7 @@ class OutputStream : public Stream {
   FollowWish wish_;
   std::array<SafeText, 2> safe_;  ///< of stdout and stderr: a character may be cut between events
   int asked_by_ = 0;              ///< the signal; 0: it wasn't
-  bool owes_stop_ = false;  ///< asked while no daemon answered
+  std::optional<Instant> asks_again_at_;  ///< for the stop, which wasn't heard; nothing: it was
 };
 
 class EventStream : public Stream {

@@ -1,6 +1,7 @@
 #include "launcher/ctl/places.hpp"
 
 #include "common/daemon_places.hpp"
+#include "common/text.hpp"
 #include "common/user_name.hpp"
 #include "launcher/ctl/wire.hpp"
 
@@ -59,6 +60,14 @@ std::optional<JobRow> job_at(const std::string& socket, std::int64_t now_ms) {
   return std::nullopt;
 }
 
+// The later one says more.
+enum class Missing { no_socket, runs_no_longer, gives_no_list };
+
+Missing missing_by(const Error& error) {
+  if (error.code == Errc::not_found) return Missing::no_socket;
+  return is_nothing_listening(error) ? Missing::runs_no_longer : Missing::gives_no_list;
+}
+
 }  // namespace
 
 Services find_services(const std::string& flag) {
@@ -109,10 +118,10 @@ AllJobs find_jobs(const Services& services, std::int64_t now_ms, const std::stri
   for (const auto& socket : services.sockets) {
     const auto answer = ask_service(socket, {.target = at + "/v1/jobs"});
     if (!answer) {
-      const bool says_more = !all.error || all.error->code == Errc::not_found;
-      if (!says_more) continue;
-      all.error = answer.error();
-      if (is_away(services, socket, *all.error)) all.error->code = Errc::not_found;
+      Error error = answer.error();
+      if (is_away(services, socket, error)) error.code = Errc::not_found;
+      if (missing_by(error) == Missing::runs_no_longer) all.dead.push_back(socket);
+      if (!all.error || missing_by(error) > missing_by(*all.error)) all.error = std::move(error);
       continue;
     }
     auto jobs = jobs_of_service(answer->body, socket);
@@ -144,10 +153,17 @@ std::string unanswered(const Services& services, const Error& error) {
                             : std::string{kStartsIt});
 }
 
+std::string left_by_dead(const std::string& socket) {
+  return "the acc-agent of " + in_quotes(socket, 200) +
+         " doesn't run any more: start it again, or remove that socket";
+}
+
 bool is_service_missed(const Services& services, const AllJobs& all, const std::string& at) {
   if (!all.error) return false;
-  const bool is_there = all.error->code != Errc::not_found;
-  return is_there || (all.answered.empty() && (services.is_named || !at.empty()));
+  const auto missing = missing_by(*all.error);
+  if (missing == Missing::gives_no_list) return true;
+  return all.answered.empty() &&
+         (missing == Missing::runs_no_longer || services.is_named || !at.empty());
 }
 
 }  // namespace acc::ctl

@@ -36,8 +36,11 @@ struct PlainJobs {
 struct AllJobs {
   std::vector<JobRow> jobs;
   std::vector<std::string> answered;  ///< sockets of services
-  std::optional<Error> error;  ///< of a service that did not answer, first of one that is there
-  std::string unseen;          ///< as PlainJobs
+  /// Of a service that did not answer: of one that is there before one that runs no longer, and of
+  /// that before a place without a socket.
+  std::optional<Error> error;
+  std::vector<std::string> dead{};  ///< sockets at which nothing listens, but those in homes
+  std::string unseen;               ///< as PlainJobs
 };
 [[nodiscard]] AllJobs find_jobs(const Services& services, std::int64_t now_ms,
                                 const std::string& at = {});
@@ -46,8 +49,11 @@ struct AllJobs {
 [[nodiscard]] bool is_away(const Services& services, const std::string& socket, const Error& error);
 /// The message of a service that did not answer: with its cure, where none runs.
 [[nodiscard]] std::string unanswered(const Services& services, const Error& error);
-/// A service that has a socket gave no list of its jobs, or none did though one was named or is
-/// needed for another node: the list lacks jobs, and one that isn't found may be its own.
+/// The acc-agent of this socket was killed, and what can be done about it.
+[[nodiscard]] std::string left_by_dead(const std::string& socket);
+/// A service that runs gave no list of its jobs, or no service did though one has a socket, was
+/// named or is needed for another node: the list lacks jobs, and one that isn't found may be its
+/// own.
 [[nodiscard]] bool is_service_missed(const Services& services, const AllJobs& all,
                                      const std::string& at);
 

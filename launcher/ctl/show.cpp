@@ -62,6 +62,11 @@ std::string long_reasons(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
+void tell_of_dead(const AllJobs& all) {
+  if (all.answered.empty()) return;  // the failure says more
+  for (const auto& socket : all.dead) tell(left_by_dead(socket));
+}
+
 bool show_event(const Invocation& call, const Json& event) {
   if (call.wants_json()) return write_out(STDOUT_FILENO, safe_json(to_line(event)), nullptr);
   const std::string line =
@@ -77,6 +82,7 @@ int show_jobs(const Invocation& call) {
   auto all = find_jobs(call.services, now, call.at());
   const bool is_missed = is_service_missed(call.services, all, call.at());
   if (is_missed) tell(unanswered(call.services, *all.error));
+  tell_of_dead(all);
   const int exit = is_missed ? code(failure_of(*all.error).exit) : code(CtlExit::done);
   if (is_missed && !call.at().empty()) return exit;
   if (call.at().empty()) {
@@ -172,6 +178,7 @@ int show_node(const Invocation& call) {
   std::optional<Failure> failure;
   // What failed: a place where none runs fails no command if another answers.
   bool is_there = false;
+  std::vector<std::string> dead;
   for (const auto& socket : call.services.sockets) {
     const auto answer = ask_service(socket, {.target = call.at() + "/v1/node"});
     if (answer && answer->status == kHttpOk) {
@@ -180,15 +187,21 @@ int show_node(const Invocation& call) {
       list.push_back(node);
       continue;
     }
+    const bool is_away_here = !answer && is_away(call.services, socket, answer.error());
+    const bool is_dead = !answer && !is_away_here && is_nothing_listening(answer.error());
+    if (is_dead) dead.push_back(socket);
     if (is_there) continue;
-    is_there = answer || !is_away(call.services, socket, answer.error());
-    if (!failure || is_there)
+    is_there = !is_away_here && !is_dead;
+    if (!failure || is_there || (is_dead && dead.size() == 1))
       failure = answer ? failure_of(*answer)
                        : Failure{failure_of(answer.error()).exit,
                                  unanswered(call.services, answer.error())};
   }
   const bool is_failed = failure && (is_there || list.empty());
   if (is_failed) tell(failure->text);
+  for (const auto& socket : dead) {
+    if (!list.empty()) tell(left_by_dead(socket));
+  }
   if (!list.empty() && call.wants_json()) print_json(to_line(list[0]));
   if (!list.empty() && !call.wants_json())
     print(table_text(rows, terminal_width()) + long_reasons(rows));

@@ -154,14 +154,26 @@ def _say(line):
 
 
 def _whole(step):
-    """As the page holds it, which is at most 2**64 - 1. Numbers of NumPy and torch are fine where they are whole."""
+    """As the page holds it, which is at most 2**64 - 1. Numbers of NumPy and torch are fine, and floats, where they are whole."""
     try:
         number = operator.index(step)
     except TypeError:
-        raise TypeError(f"a step is a whole number (an int), not {step!r:.50}") from None
+        number = _whole_of_float(step)
+    if number is None:
+        raise TypeError(f"a step is a whole number, not {step!r:.50}")
     if number < 0:
         raise ValueError(f"a step is 0 or above, not {number}")
     return min(number, _LARGEST)
+
+
+def _whole_of_float(step):
+    if isinstance(step, (str, bytes)):  # float() reads them, too
+        return None
+    try:
+        number = float(step)
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last of torch, for a tensor of several
+        return None
+    return int(number) if number.is_integer() else None
 
 
 def heartbeat(step):

@@ -230,7 +230,9 @@ class ServiceHandler(http.server.BaseHTTPRequestHandler):
         reply = self.server.replies.get((self.command, self.path.split("?")[0]), (404, {"error": "there is no such job", "code": "not_found"}))
         if callable(reply):
             return reply(self)
-        code, value = reply
+        return self.reply(*reply)
+
+    def reply(self, code, value):
         data = value if isinstance(value, bytes) else json.dumps(value).encode()
         self.send_response(code)
         self.send_header("Content-Length", str(len(data)))
@@ -473,6 +475,100 @@ class Played(CtlTest):
         self.assertIn("acc-ctl attach train-k3jd82", follower.stderr.read())
         follower.stdout.close(), follower.stderr.close()
 
+    def interrupted_attach(self, answers):
+        """An attached acc-ctl after Ctrl-C, whose log stays open while the stop gets one answer after the other; the last one from then on."""
+        held = threading.Event()
+        self.addCleanup(held.set)
+        left = list(answers)
+
+        def logs(h):
+            h.send_response(200)
+            h.send_header("Content-Type", "text/event-stream")
+            h.end_headers()
+            h.wfile.write(event("stdout", "up\n").encode())
+            h.wfile.flush()
+            held.wait(60)
+            h.close_connection = True
+
+        def next_answer():
+            status, code = left.pop(0) if len(left) > 1 else left[0]
+            return (status, {"error": f"b: {code}", "code": code} if code else b"")
+        self.service.replies["GET", f"/v1/jobs/{JOB['id']}/logs"] = logs
+        self.service.replies["POST", f"/v1/jobs/{JOB['id']}/stop"] = lambda h: h.reply(*next_answer())
+        follower = self.popen("attach", "--all", "train")
+        self.addCleanup(follower.communicate)
+        self.addCleanup(follower.kill)
+        self.assertEqual(follower.stdout.readline(), "up\n")
+        follower.send_signal(signal.SIGINT)
+        return follower
+
+    def test_a_stop_that_the_jobs_node_did_not_hear_was_never_asked_again_while_the_log_stayed_open(self):
+        follower = self.interrupted_attach([(504, "no_answer"), (503, "busy"), (502, "no_daemon"), (202, "")])
+        self.assertEqual(follower.stderr.readline(), "acc-ctl: could not ask train-k3jd82 to stop: b: no_answer; it is asked again when acc-agent answers, "
+                                                     "Ctrl-C again leaves it alone\n")
+        self.assertEqual(follower.stderr.readline(), "acc-ctl: asked train-k3jd82 to stop; Ctrl-C again leaves it alone\n")
+
+    def test_a_stop_that_was_refused_for_good_was_promised_to_be_asked_again(self):
+        for status, code in ((503, "no_secret"), (503, "unproven_node"), (502, "wrong_node"), (502, "authentication_failed"), (403, "forbidden")):
+            follower = self.interrupted_attach([(status, code)])
+            self.assertEqual(follower.stderr.readline(), f"acc-ctl: could not ask train-k3jd82 to stop: b: {code}; Ctrl-C again leaves it alone\n")
+            follower.send_signal(signal.SIGINT)
+            self.assertEqual(follower.wait(20 * PATIENCE), 130)
+
+    def test_a_stream_that_was_refused_did_not_say_that_the_stop_was_never_asked(self):
+        is_asked = threading.Event()
+        self.addCleanup(is_asked.set)
+
+        def stop(h):
+            h.reply(504, {"error": "b: no answer", "code": "no_answer"})
+            is_asked.set()
+
+        def logs(h):
+            if is_asked.is_set():
+                return h.reply(403, {"error": "you may not", "code": "forbidden"})
+            h.stream(event("stdout", "up\n"), None)
+            h.wfile.flush()
+            is_asked.wait(60)
+        self.service.replies["GET", f"/v1/jobs/{JOB['id']}/logs"] = logs
+        self.service.replies["POST", f"/v1/jobs/{JOB['id']}/stop"] = stop
+        follower = self.popen("attach", "--all", "train")
+        self.addCleanup(follower.kill)
+        self.assertEqual(follower.stdout.readline(), "up\n")
+        follower.send_signal(signal.SIGINT)
+        out, err = follower.communicate(timeout=30 * PATIENCE)
+        self.assertEqual(follower.returncode, 5, err)
+        self.assertIn("you may not; train-k3jd82 was not asked to stop and goes on", err)
+
+    def test_a_socket_that_a_killed_agent_had_left_failed_each_list_though_another_agent_answered(self):
+        user = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+        self.service.shutdown()
+        self.service.server_close()  # nothing listens at it now
+        dead = self.path
+        os.chmod(dead, 0o777)
+        folder = self.runtime + "/.local/state/acc"
+        os.makedirs(folder)
+        self.environment.pop("XDG_STATE_HOME", None)
+        self.path = folder + "/agent.sock"
+        self.serve()
+        os.chmod(self.path, 0o777)
+        for at in (self.runtime, self.runtime + "/acc", folder) if user else ():
+            os.chown(at, 65534, 65534)
+        self.service.replies["GET", "/v1/jobs"] = (200, {"jobs": [JOB]})
+        self.service.replies["GET", "/v1/node"] = (200, {"name": "n1", "version": "1", "slots": 8})
+        note = f"acc-ctl: the acc-agent of '{dead}' doesn't run any more: start it again, or remove that socket\n"
+        for words in (["ps"], ["ps", "--json"], ["node"], ["node", "--json"]):
+            out, err = self.ctl(*words, **user)
+            self.assertTrue("train" in out or "n1" in out, out)
+            self.assertEqual(err, note)
+        self.assertRegex(self.ctl("status", "trian", code=3, **user)[1], "(?s)" + note + ".*there is no job 'trian'")
+        self.service.replies["GET", "/v1/jobs"] = self.service.replies["GET", "/v1/node"] = (503, {"error": "too many", "code": "unavailable"})
+        for words in (["ps"], ["node"]):
+            self.assertIn("too many", self.ctl(*words, code=5, **user)[1])
+        self.service.shutdown()
+        self.service.server_close()
+        for words in (["ps"], ["node"]):
+            self.assertIn("no acc-agent answers", self.ctl(*words, code=4, **user)[1])
+
     def test_a_service_that_says_nonsense_is_an_error_in_words(self):
         for reply in (b"\x00\xff", b"[]", b'{"jobs":' + b"[" * 5000):
             self.service.replies["GET", "/v1/jobs"] = (200, reply)
@@ -673,7 +769,7 @@ class Real(CtlTest):
         for signo in (signal.SIGINT, signal.SIGTERM):
             queued = self.popen("submit", "--wait", "--", "--num_processes", "1", "--no_python", "true")
             self.addCleanup(queued.kill)
-            until(lambda: '"waiting"' in self.ctl("ps", "--json")[0], "the queued job")
+            until(lambda: any(j["state"] == "waiting" for j in self.ps()), "the queued job")
             queued.send_signal(signo)
             out, err = queued.communicate(timeout=30 * PATIENCE)
             self.assertEqual(queued.returncode, 128 + signo, err)

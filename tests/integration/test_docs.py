@@ -23,7 +23,7 @@ PROGRAMS = ("acc-launch", "acc-test", "acc-ctl", "acc-config", "acc-env", "acc-a
 LIMIT_S = 240
 # Flags of other programs that the documents speak of.
 FOREIGN = set("""--allow-run-as-root --bind-to --client-cert-auth --gpus-per-task --kill-on-bad-exit --map-by --max_rest --nproc_per --npernode --oversubscribe
-    --output-filename --shm-size --use_env --local_rank --log --mem --flag""".split())
+    --output-filename --shm-size --use_env --local_rank --log --mem --signal --flag""".split())
 
 
 def environment():

@@ -262,17 +262,30 @@ time.sleep(1e6)
         self.run_script("""
 class Scalar:  # of NumPy or torch
     def __index__(self): return 5
+class Text(str):
+    def __float__(self): return 4.0
 said = []
 for report in (acc_heartbeat.heartbeat, acc_heartbeat.checkpoint):
     report(Scalar())
-    for step in (-1, 3.7, 3.0, "4", None):
+    for step in (-1, 3.7, float("nan"), float("inf"), -1.0, "4", Text("4"), None):
         try: report(step)
         except (TypeError, ValueError) as error: said.append(f"{type(error).__name__}: {error}")
-assert said[:5] == said[5:] == ["ValueError: a step is 0 or above, not -1", "TypeError: a step is a whole number (an int), not 3.7",
-                                "TypeError: a step is a whole number (an int), not 3.0", "TypeError: a step is a whole number (an int), not '4'",
-                                "TypeError: a step is a whole number (an int), not None"], said
+assert said[:8] == said[8:] == ["ValueError: a step is 0 or above, not -1"] + [f"TypeError: a step is a whole number, not {no}" for no in ("3.7", "nan", "inf")] + [
+    "ValueError: a step is 0 or above, not -1"] + [f"TypeError: a step is a whole number, not {no}" for no in ("'4'", "'4'", "None")], said
 beats, _, last = acc_heartbeat.struct.unpack_from("QQQ", acc_heartbeat._page, acc_heartbeat._at)
 assert (beats, last) == (1, 5), (beats, last)  # those refused left nothing in the page
+""", 0)
+
+    def test_a_whole_step_that_was_computed_as_a_float_ended_the_training(self):
+        """What worked before: 3.0, numpy.float64(3), torch.tensor(3.)."""
+        self.run_script("""
+class Scalar:  # of torch: a tensor of floats refuses to be an index
+    def __index__(self): raise TypeError("only integer tensors of a single element can be converted to an index")
+    def __float__(self): return 7.0
+class Floating(float): pass  # of NumPy
+for step, seen in ((3.0, 3), (Floating(4), 4), (Scalar(), 7), (-0.0, 0), (1e30, 2**64 - 1)):
+    acc_heartbeat.heartbeat(step); acc_heartbeat.checkpoint(step)
+    assert acc_heartbeat.struct.unpack_from("QQQ", acc_heartbeat._page, acc_heartbeat._at)[2] == seen, step
 """, 0)
 
     def test_a_section_without_an_end_ended_the_training(self):

@@ -99,7 +99,7 @@ FLOORS = {
         "service": "service_settings on_pool on_own_thread descriptor_waits job_files state_owner kept_job event_log job_processes trial_turns trial_processes launcher_trials job_pruner job_keeper job_file_loader admission node_drain job_service",
         "http": "http_message http_parser http_reply_parser http_quota quota_owners signal_loop http_stream http_connection http_socket_file http_server sse",
         "api": "other_nodes token_issuer api_json api_body api_file_growth api_call api_rank_folders api_raw_log api_log_stream api_event_stream api_metrics api_routes",
-        "peers": "peer_rules own_address peer_identity peer_check request_shares host_lookup cluster_secret peer_stream reserved_ports peer_dial peer_door peer_exchange peer_greeting peer_api peer_proxy "
+        "peers": "peer_rules own_address peer_identity peer_check request_shares host_lookup cluster_secret peer_stream reserved_ports peer_dial peer_door kept_peers listing_turns peer_exchange peer_greeting peer_api peer_proxy "
                  "access_token loopback_rules page_files status_page loopback_door",
         "daemon": "settings connection_bounds daemon start_jobs acc_agent_main",
     },

@@ -17,7 +17,7 @@ std::size_t cost(const ConnectionBounds& bounds, Doors doors) {
   std::size_t all = bounds.clients.connections;
   if (doors.has_peers) all += bounds.peers.connections;
   if (doors.has_browsers) all += bounds.browsers.connections;
-  return 3 * all + (doors.has_peers ? bounds.half_open + bounds.kept : 0);
+  return 3 * all + (doors.has_peers ? bounds.half_open + bounds.kept + bounds.listed : 0);
 }
 
 }  // namespace
@@ -36,6 +36,7 @@ TEST_CASE("the usual bounds hold where descriptors are plenty", "[agent][http]")
     CHECK(bounds.peers.connections == kPeerConnections);
     CHECK(bounds.shares.streams.of_user == kStreamLimits.of_user);
     CHECK(bounds.half_open == 1024);
+    CHECK(bounds.listed == kListedPeers);
     const auto wanted = descriptors_wanted(row.doors);
     CHECK_FALSE(connection_bounds(wanted, row.doors).is_lowered);
     CHECK(connection_bounds(wanted - 8, row.doors).is_lowered);
