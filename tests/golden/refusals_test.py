@@ -32,7 +32,7 @@ CASES = [
     (["--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-endpoint=h:x", "plain"], None, 2, ["'h:x' is not HOST:PORT"]),
     (["--nnodes=1:2", "--rdzv-backend=c10d", "plain"], None, 2, ["--main_process_ip", "--rdzv_endpoint"]),
     (["--make_secret", "plain"], None, 73, ["--make_secret:", "exists already"]),
-    (["--tpu", "plain"], None, 1, ["TPUs are not supported"]),
+    (["--tpu", "plain"], None, 2, ["TPUs are not supported"]),
     (["--config_file", "nope.yaml", "plain"], None, 2, ["nope.yaml"]),
     (["--config_file", ".", "plain"], None, 2, ["not a regular file"]),
     (["--config_file", "cfg.yaml", "--num_processes=two", "plain"],

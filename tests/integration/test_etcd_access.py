@@ -142,9 +142,10 @@ class Access(JobTest):
 
     def test_a_forgotten_token_is_replaced(self):
         etcd = self.with_users(self.etcd())
+        user = self.user_file()  # once: an agent may read it already
         for name in "ab":
-            self.start(name, etcd.url, f"--etcd_user_file {self.user_file()} --dead_after 20s --lease 41s", words="hold")
-        until(lambda: "/acc/none/table" in etcd.keys(), "a round", 10)
+            self.start(name, etcd.url, f"--etcd_user_file {user} --dead_after 20s --lease 41s", words="hold")
+        until(lambda: "/acc/none/table" in etcd.keys(), lambda: "a round: " + "".join(job.stderr for job in self.jobs.values()), 10)
         begun = time.monotonic()
         etcd.restart()  # it keeps tokens in memory only, and is back before the leader's 20 s are over
         self.assertLess(time.monotonic() - begun, 20)
