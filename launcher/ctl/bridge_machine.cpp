@@ -61,7 +61,32 @@ void ask_stop(const BridgeState& state, BridgeActions& out) {
 
 void pass_signal(BridgeState& state, int signo, BridgeActions& out) {
   if (signo == SIGTERM) return ask_stop(state, out);
-  out.emplace_back(signal_request(state.wish, state.job, signo));
+  state.signals.push_back(signo);
+  if (state.signals.size() == 1) out.emplace_back(signal_request(state.wish, state.job, signo));
+}
+
+// One after the other: a second Ctrl-C means another thing than the first.
+void pass_next_signal(BridgeState& state, BridgeActions& out) {
+  state.is_signal_late = false;
+  if (!state.signals.empty()) state.signals.erase(state.signals.begin());
+  if (!state.signals.empty())
+    out.emplace_back(signal_request(state.wish, state.job, state.signals.front()));
+}
+
+// It didn't get there: a daemon is being restarted, or a network is down.
+void pass_signal_later(BridgeState& state, const std::string& why, BridgeActions& out) {
+  if (!std::exchange(state.is_signal_late, true))
+    out.emplace_back(TellBridge{"the signal is not passed on yet: " + why + "; it is tried again"});
+  out.emplace_back(ArmBridgeTimer{BridgeTimer::signal, kStateSoon});
+}
+
+// Only what surely wasn't carried out is tried again: of two SIGINT the second one is a hurry.
+void on_signal(BridgeState& state, const BridgeAnswered& e, BridgeActions& out) {
+  const auto why = is_heard(e.status) ? std::string{} : refusal_text(e.status, e.body);
+  if (e.status == kHttpBadGateway || e.status == kHttpUnavailable)
+    return pass_signal_later(state, why, out);
+  if (!why.empty()) out.emplace_back(TellBridge{"the signal was not passed on: " + why});
+  pass_next_signal(state, out);
 }
 
 bool is_all_copied(const BridgeState& state) {
@@ -335,9 +360,7 @@ BridgeActions on(BridgeState& state, const BridgeAnswered& e) {
       on_stop(state, e, out);
       break;
     case BridgeAsk::signal:
-      if (!is_heard(e.status))
-        out.emplace_back(
-            TellBridge{"the signal was not passed on: " + refusal_text(e.status, e.body)});
+      on_signal(state, e, out);
       break;
   }
   return out;
@@ -369,7 +392,7 @@ BridgeActions on(BridgeState& state, const BridgeUnanswered& e) {
       out.emplace_back(ArmBridgeTimer{BridgeTimer::stop, kStateSoon});
       break;
     case BridgeAsk::signal:
-      out.emplace_back(TellBridge{"the signal was not passed on: " + e.why});
+      pass_signal_later(state, e.why, out);
       break;
   }
   return out;
@@ -444,6 +467,10 @@ BridgeActions on(BridgeState& state, const BridgeTimerFired& e) {
       break;
     case BridgeTimer::stop:
       ask_stop(state, out);
+      break;
+    case BridgeTimer::signal:
+      if (!state.signals.empty())
+        out.emplace_back(signal_request(state.wish, state.job, state.signals.front()));
       break;
     case BridgeTimer::end:
       complain(state,

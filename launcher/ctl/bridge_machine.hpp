@@ -18,7 +18,7 @@
 namespace acc::ctl {
 
 enum class BridgePhase { reading, checking, prepared, submitting, running, finished };
-enum class BridgeTimer { contact, silence, state, find, stop, end, out, err };
+enum class BridgeTimer { contact, silence, state, find, stop, signal, end, out, err };
 inline constexpr auto kBridgeTimers = static_cast<std::size_t>(BridgeTimer::err) + 1;
 
 struct BridgeStream {
@@ -39,6 +39,8 @@ struct BridgeState {
   unsigned looks = 0;                   ///< for a submission whose answer was lost
   unsigned stops = 0;                   ///< signals that end a job, passed on so far
   std::vector<int> held_signals;        ///< that came before the job's id
+  std::vector<int> signals;             ///< to be passed on in this order; the first is under way
+  bool is_signal_late = false;          ///< it was told that the first one isn't passed on yet
   bool is_line_closed = false;
   Millis patience{0};          ///< without contact
   bool is_silent = false;      ///< acc-launch knows that there is no contact

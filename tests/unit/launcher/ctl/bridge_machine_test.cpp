@@ -357,6 +357,29 @@ SCENARIO("signals become requests, and wait for the job's id", "[ctl][bridge]") 
   CHECK(story.only<AskDaemon>().target == "/v1/nodes/b/v1/jobs/y/stop");
 }
 
+SCENARIO("a Ctrl-C while the daemon was restarted was lost", "[ctl][bridge]") {
+  Story story;
+  story.running().ordered(agent::PassSignal{SIGINT});
+  CHECK(story.asks(BridgeAsk::signal));
+  story.hears(BridgeUnanswered{BridgeAsk::signal, "nothing listens there"});
+  CHECK(story.only<TellBridge>().text ==
+        "the signal is not passed on yet: nothing listens there; it is tried again");
+  CHECK(story.delay(BridgeTimer::signal));
+  story.ordered(agent::PassSignal{SIGUSR1});  // behind the first
+  CHECK(story.all<AskDaemon>().empty());
+  story.hears(BridgeTimerFired{BridgeTimer::signal});
+  CHECK(story.only<AskDaemon>().body == "{\"signal\":\"SIGINT\"}\n");
+  story.answered(BridgeAsk::signal, 502, R"({"error": "b: connection refused"})");
+  CHECK(story.all<TellBridge>().empty());  // it was said
+  story.hears(BridgeTimerFired{BridgeTimer::signal});
+  story.answered(BridgeAsk::signal, 202, "{}");
+  CHECK(story.only<AskDaemon>().body == "{\"signal\":\"SIGUSR1\"}\n");
+  story.answered(BridgeAsk::signal, 504, R"({"error": "no answer"})");  // it may be there
+  CHECK(story.only<TellBridge>().text.starts_with("the signal was not passed on: "));
+  story.hears(BridgeTimerFired{BridgeTimer::signal});
+  CHECK(story.all<AskDaemon>().empty());
+}
+
 SCENARIO("the end of the life line stops the job, however often that has to be asked",
          "[ctl][bridge]") {
   Story story;
