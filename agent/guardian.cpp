@@ -175,7 +175,10 @@ class Guardian {
   void notify_shell(int exit_code) {
     seen_.by_key_in_workers_terminal = board_ != nullptr && board_->worker_was_interrupted;
     const auto notice = shell_notice(exit_code, seen_);
-    if (notice == ShellNotice::ancestors_and_death) interrupt_ancestors_in_group();
+    if (notice == ShellNotice::ancestors_and_death) {
+      interrupt_ancestors_in_group();
+      await_pipeline();
+    }
     if (notice != ShellNotice::exit_code) die_of_interrupt();
   }
 

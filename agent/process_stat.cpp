@@ -54,6 +54,10 @@ static bool has_signal(pid_t pid, std::string_view set, int signo) {
   return signo > 0 && signo <= 64 && (signals >> static_cast<unsigned>(signo - 1) & 1U) != 0;
 }
 
+bool handles_signal(pid_t pid, int signo) {
+  return has_signal(pid, "SigCgt", signo) || has_signal(pid, "SigBlk", signo);
+}
+
 bool ignores_signal(pid_t pid, int signo) { return has_signal(pid, "SigIgn", signo); }
 
 bool has_pending_signal(pid_t pid, int signo) { return has_signal(pid, "ShdPnd", signo); }

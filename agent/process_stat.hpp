@@ -26,6 +26,9 @@ struct ProcessStat {
 [[nodiscard]] pid_t tracer_of(pid_t pid);
 /// Whether the process ignores it, as it inherited or asked for; false where that can't be known.
 [[nodiscard]] bool ignores_signal(pid_t pid, int signo);
+/// Whether it has a handler for it, or blocks it to wait for it (sigwait, signalfd); false where
+/// that can't be known.
+[[nodiscard]] bool handles_signal(pid_t pid, int signo);
 /// Whether one that was sent to the process still has to be taken; false where that can't be known.
 [[nodiscard]] bool has_pending_signal(pid_t pid, int signo);
 /// The processes that its main thread started, where other threads don't count: one small file.

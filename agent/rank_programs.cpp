@@ -48,7 +48,7 @@ void RankPrograms::signal(pid_t worker, int signo, std::span<const pid_t> orphan
   std::unordered_set<pid_t> groups;
   if (spares || is_noted) {
     // Before the signal: a shell that dies of it has no children any more.
-    if (const auto processes = processes_of_rank(worker, roots(worker, orphans))) {
+    if (const auto processes = processes_of_rank(worker, signo, roots(worker, orphans))) {
       targets = signal_targets(*processes);
       for (const auto& process : *processes) {
         groups.insert(process.group);
@@ -62,7 +62,10 @@ void RankPrograms::signal(pid_t worker, int signo, std::span<const pid_t> orphan
       targets.programs = programs_of_small(worker);
     }
   }
-  if (is_noted) note(worker, signo, targets.programs);
+  if (is_noted) {
+    note(worker, signo, targets.programs);
+    note(worker, signo, targets.served);
+  }
   if (!way.is_delivered) send(worker, signo, targets.programs, groups);
   const bool ends_helpers = signo == SIGTERM || signo == SIGHUP || way.asks_end;
   if (way.is_delivered && signo == SIGTERM) {

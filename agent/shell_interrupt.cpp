@@ -1,10 +1,12 @@
 #include "agent/shell_interrupt.hpp"
 
+#include "agent/containment.hpp"
 #include "agent/process_stat.hpp"
 
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <ctime>
 #include <vector>
@@ -43,6 +45,23 @@ void interrupt_ancestors_in_group() {
   for (auto pid = ancestors.rbegin(); pid != ancestors.rend(); ++pid) {
     if (::kill(*pid, SIGINT) == 0) await_taken(*pid);
   }
+}
+
+static bool has_sibling_in_group() {
+  const auto siblings = children_of(::getppid());
+  return std::ranges::any_of(siblings, [](pid_t pid) {
+    return pid != ::getpid() && ::getpgid(pid) == ::getpgrp() &&
+           read_process_stat(pid).state != 'Z';
+  });
+}
+
+// No event tells of the end of another process's child.
+void await_pipeline() {
+  constexpr int kLooks = 100;
+  constexpr timespec kBetween{0, 2'000'000};
+  ::close(STDOUT_FILENO);
+  ::close(STDERR_FILENO);
+  for (int i = 0; i < kLooks && has_sibling_in_group(); ++i) ::nanosleep(&kBetween, nullptr);
 }
 
 void die_of_interrupt() {

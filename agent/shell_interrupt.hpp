@@ -25,6 +25,10 @@ enum class ShellNotice {
 /// An interactive shell has given us a group of our own, and gets none.
 void interrupt_ancestors_in_group();
 
+/// Closes standard output and error, and lets the other processes of a pipeline end, for 200 ms at
+/// most: `| tee` had no SIGINT, and a shell that reaps it behind us takes Ctrl-C for handled.
+void await_pipeline();
+
 /// Dies of SIGINT. Returns only where the kernel doesn't let it: as the first process of a
 /// container.
 void die_of_interrupt();

@@ -14,6 +14,7 @@
 #include <csignal>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 
 namespace acc::agent {
 
@@ -102,14 +103,20 @@ bool is_of_rank(const RankProcess& parent, const RankProcess& child) {
 SignalTargets signal_targets(std::span<const RankProcess> processes) {
   SignalTargets targets;
   std::unordered_map<pid_t, const RankProcess*> known;
+  std::unordered_set<pid_t> served;  // by an ancestor
   for (const auto& process : processes) {
     known.emplace(process.pid, &process);
     const auto found = known.find(process.parent);
     const auto* const parent = found != known.end() ? found->second : nullptr;
     const bool is_timed = parent != nullptr && is_timeout(*parent);
+    const bool is_passed_on =
+        parent != nullptr && parent->handles && is_shell(*parent) && process.is_background;
+    if (is_passed_on || served.contains(process.parent)) served.insert(process.pid);
     // A fork of `timeout` is about to execute the program.
     if (parent != nullptr && !is_timed && is_helper_of(*parent, process)) {
       targets.helpers.push_back(process.pid);
+    } else if (served.contains(process.pid)) {
+      targets.served.push_back(process.pid);
     } else if (is_timed || !is_timeout(process)) {
       targets.programs.push_back(process.pid);
     }
@@ -123,7 +130,7 @@ bool is_helper(pid_t pid) {
   return parent > 0 && is_helper_of(describe_process(parent, 0), describe_process(pid, parent));
 }
 
-std::optional<std::vector<RankProcess>> processes_of_rank(pid_t worker,
+std::optional<std::vector<RankProcess>> processes_of_rank(pid_t worker, int signo,
                                                           std::span<const pid_t> orphans) {
   constexpr std::size_t kMostFiles = 500;  // of /proc; 10 to 20 µs each where it was measured
   constexpr std::size_t kFilesOfProcess = 4;
@@ -138,12 +145,17 @@ std::optional<std::vector<RankProcess>> processes_of_rank(pid_t worker,
     files += kFilesOfProcess + count_threads(parent);
     text += found[i].command_line.size();
     if (files > kMostFiles || text > kMostText) return std::nullopt;
+    found[i].handles = is_shell(found[i]) && handles_signal(parent, signo);
     for (const pid_t child : children_of(parent)) {
       // One that is to be looked at costs more than this call.
       if (const pid_t group = ::getpgid(child); group != found[i].group && group != child) continue;
       if (found.size() * kFilesOfProcess >= kMostFiles) return std::nullopt;
       auto process = describe_process(child, parent);
-      if (is_of_rank(found[i], process)) found.push_back(std::move(process));
+      if (!is_of_rank(found[i], process)) continue;
+      // What a shell starts so ignores both; a program that changes the one keeps the other.
+      process.is_background =
+          found[i].handles && (ignores_signal(child, SIGINT) || ignores_signal(child, SIGQUIT));
+      found.push_back(std::move(process));
     }
   }
   return found;

@@ -20,10 +20,13 @@ struct RankProcess {
   pid_t session = 0;
   std::string program;       ///< what /proc/PID/exe names; empty: it can't be read
   std::string command_line;  ///< a zero byte behind each word
+  bool handles = false;      ///< the signal: it has a handler for it, or waits for it
+  bool is_background = false;  ///< a shell without job control started it with "&"
 };
 
 struct SignalTargets {
   std::vector<pid_t> programs;  ///< the worker first; they receive it
+  std::vector<pid_t> served;    ///< programs that get it from a shell's trap
   std::vector<pid_t> helpers;   ///< they don't
 };
 
@@ -37,6 +40,8 @@ struct SignalTargets {
 /// group of its own.
 [[nodiscard]] bool is_of_rank(const RankProcess& parent, const RankProcess& child);
 
+/// A shell that has a trap for the signal passes it on to what it started with "&", which nobody
+/// else would in a container or under a scheduler.
 /// `timeout` is in neither list: it sends each signal that it handles twice to the program that it
 /// runs, dies of others, and ends with that program.
 /// @param processes  of the rank: the worker first, each behind its parent
@@ -47,10 +52,11 @@ struct SignalTargets {
 
 /// The worker and its descendants that are of the rank, ready for signal_targets. Takes some
 /// milliseconds at most.
+/// @param signo    that they are to get
 /// @param orphans  processes of the rank whose parents have exited
 /// @return nothing: there are too many, or /proc doesn't tell
 [[nodiscard]] std::optional<std::vector<RankProcess>> processes_of_rank(
-    pid_t worker, std::span<const pid_t> orphans);
+    pid_t worker, int signo, std::span<const pid_t> orphans);
 
 /// Programs right below a worker that has few threads and children, as a shell around one, for a
 /// worker that is too large to be looked through.

@@ -38,6 +38,8 @@ constexpr std::array<std::string_view, 18> kWaits{"gloo::",
 // … and files of Python's. Its backward waits there for gradients of others, or computes: only the
 // native stack can tell.
 constexpr std::array<std::string_view, 2> kWaitingFiles{"torch/distributed/", "torch/nn/parallel/"};
+// A checkpoint is written there, to a file system that may hang.
+constexpr std::string_view kCheckpoint = "torch/distributed/checkpoint/";
 constexpr std::string_view kBackward = "torch/autograd/";
 constexpr std::size_t kNearFrames = 16;  // of a native stack: those further out only led here
 // What a wait or a sleep is made of, below the program's own functions: whole names, and
@@ -86,6 +88,7 @@ bool is_wait(const Frame& frame) {
   const auto is_in = [](std::string_view text) {
     return [text](std::string_view word) { return text.find(word) != std::string_view::npos; };
   };
+  if (frame.place.find(kCheckpoint) != std::string::npos) return false;
   return std::ranges::any_of(kWaits, is_in(frame.function)) ||
          std::ranges::any_of(kWaitingFiles, is_in(frame.place));
 }

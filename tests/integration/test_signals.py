@@ -393,6 +393,11 @@ sys.stdin.read()  # it outlives the job, as a manager does
                 self.addCleanup(manager.communicate)
                 self.assert_saved(job, code_of_job, signo.name)
 
+    def test_a_program_whose_script_passes_the_signal_on_got_it_twice_and_its_checkpoint_was_destroyed(self):
+        """As entry points of containers and batch scripts do."""
+        self.assert_all_saved([(interpreter, "trap 'kill -TERM $PID' TERM; trap 'kill -USR1 $PID' USR1\n{python} {script} & PID=$!\nwait $PID; wait $PID")
+                               for interpreter in ("/bin/bash", "/bin/dash")])
+
     def test_what_ignores_a_signal_in_a_group_of_its_own_was_never_asked_and_took_the_whole_grace(self):
         job = self.wrapped("--grace 120", wrapper="set -m; nohup sleep 1000 >/dev/null 2>&1 &\n{python} {script}", ranks=1)
         begin = time.monotonic()

@@ -466,6 +466,15 @@ except KeyboardInterrupt:
                 self.assertNotIn(b"trial 2", self.text)
                 self.assertNotIn(b"after", self.text)
 
+    def test_a_sweep_behind_tee_went_on_after_ctrl_c_now_and_then(self):
+        for workers in (1, 2):
+            with self.subTest(workers=workers):
+                self.start_shell(f"for i in 1 2; do {self.launch(workers, '$i')} 2>&1 | tee /dev/null; done; echo rest")
+                self.press_in_trial(workers)
+                self.assertEqual(self.exit_code(), -signal.SIGINT, self.text)
+                self.assertNotIn(b"trial 2", self.text)
+                self.assertNotIn(b"rest", self.text)
+
     def test_a_shell_shows_130_after_ctrl_c_and_a_trap_of_a_script_runs_once(self):
         for workers in (1, 2):
             with self.subTest(workers=workers):

@@ -107,6 +107,20 @@ SCENARIO("the program behind `timeout` in a script got no signal, or two", "[age
   CHECK(targets.helpers == Pids{13});
 }
 
+SCENARIO("a program got the signal twice whose script passes it on", "[agent]") {
+  const auto script = words({"bash", "entry.sh"});
+  std::vector<RankProcess> table{
+      {10, 1, kGroup, kSession, "/usr/bin/bash", script, true},
+      {11, 10, kGroup, kSession, kPython, kTrain, false, true},
+      {12, 11, kGroup, kSession, "/usr/bin/ffmpeg", words({"ffmpeg"})},
+      {13, 10, kGroup, kSession, kPython, words({"python3", "other.py"})},  // in the foreground
+  };
+  CHECK(signal_targets(table).programs == Pids{10, 13});
+  CHECK(signal_targets(table).served == Pids{11, 12});
+  table[0].handles = false;  // it dies of it
+  CHECK(signal_targets(table).programs == Pids{10, 11, 12, 13});
+}
+
 SCENARIO("what `timeout` forked is no helper before it executes its program", "[agent]") {
   const auto line = words({"/usr/bin/timeout", "23h", "python3", "train.py"});
   const std::vector<RankProcess> table{
@@ -172,7 +186,7 @@ struct ForkedGroup {
 
 SCENARIO("the forks of a living process are found as its helpers", "[agent]") {
   const ForkedGroup group{3};
-  const auto found = processes_of_rank(group.leader, {});
+  const auto found = processes_of_rank(group.leader, SIGTERM, {});
   REQUIRE(found);
   const auto targets = signal_targets(*found);
   CHECK(targets.programs == Pids{group.leader});
@@ -182,6 +196,6 @@ SCENARIO("the forks of a living process are found as its helpers", "[agent]") {
 SCENARIO("a worker with very many processes holds up no loop: its whole group is signalled",
          "[agent]") {
   const ForkedGroup group{250};
-  CHECK_FALSE(processes_of_rank(group.leader, {}));
-  CHECK_FALSE(processes_of_rank(-1, {}));
+  CHECK_FALSE(processes_of_rank(group.leader, SIGTERM, {}));
+  CHECK_FALSE(processes_of_rank(-1, SIGTERM, {}));
 }

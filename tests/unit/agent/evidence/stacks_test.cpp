@@ -211,6 +211,8 @@ TEST_CASE("a function that torch calls doesn't wait for others, whatever called 
   const ThreadStack own{
       "",
       {{"sleep", "t.py:9"}, {"hook", "t.py:12"}, {"backward", "/x/torch/autograd/__init__.py:90"}}};
+  const ThreadStack writes{"", {{"_write", "torch/distributed/checkpoint/filesystem.py:9"}}};
+  CHECK_FALSE(waits_for_others(writes));
   CHECK_FALSE(waits_for_others(own));
   CHECK_FALSE(is_in_backward(own));
   const ThreadStack backward{
