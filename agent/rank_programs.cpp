@@ -62,10 +62,7 @@ void RankPrograms::signal(pid_t worker, int signo, std::span<const pid_t> orphan
       targets.programs = programs_of_small(worker);
     }
   }
-  if (is_noted) {
-    note(worker, signo, targets.programs);
-    note(worker, signo, targets.served);
-  }
+  if (is_noted) note(worker, signo, targets.programs);
   if (!way.is_delivered) send(worker, signo, targets.programs, groups);
   const bool ends_helpers = signo == SIGTERM || signo == SIGHUP || way.asks_end;
   if (way.is_delivered && signo == SIGTERM) {

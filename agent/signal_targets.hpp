@@ -26,7 +26,6 @@ struct RankProcess {
 
 struct SignalTargets {
   std::vector<pid_t> programs;  ///< the worker first; they receive it
-  std::vector<pid_t> served;    ///< programs that get it from a shell's trap
   std::vector<pid_t> helpers;   ///< they don't
 };
 

@@ -398,6 +398,16 @@ sys.stdin.read()  # it outlives the job, as a manager does
         self.assert_all_saved([(interpreter, "trap 'kill -TERM $PID' TERM; trap 'kill -USR1 $PID' USR1\n{python} {script} & PID=$!\nwait $PID; wait $PID")
                                for interpreter in ("/bin/bash", "/bin/dash")])
 
+    def test_what_a_trap_left_behind_took_the_whole_grace(self):
+        """The script ends by its trap, and what it had started with an ampersand gets SIGTERM as a left-over."""
+        job = self.wrapped("--grace 120", wrapper="trap 'exit 0' TERM; sleep 1000 & echo up $RANK 0 $$ >>$FAKE_EVENTS; wait", ranks=2)
+        begin = time.monotonic()
+        job.process.terminate()
+        self.assertEqual(job.wait(30), 143, job.stderr)
+        self.assertLess(time.monotonic() - begin, 30 * PATIENCE)  # of the 120 s
+        self.assertIn("ending 2 left-over", job.stderr)
+        self.assert_nothing_left(job)
+
     def test_what_ignores_a_signal_in_a_group_of_its_own_was_never_asked_and_took_the_whole_grace(self):
         job = self.wrapped("--grace 120", wrapper="set -m; nohup sleep 1000 >/dev/null 2>&1 &\n{python} {script}", ranks=1)
         begin = time.monotonic()
