@@ -20,7 +20,7 @@ struct RankProcess {
   pid_t session = 0;
   std::string program;       ///< what /proc/PID/exe names; empty: it can't be read
   std::string command_line;  ///< a zero byte behind each word
-  bool handles = false;      ///< the signal: it has a handler for it, or waits for it
+  bool handles = false;        ///< a shell, and it has a trap for the signal
   bool is_background = false;  ///< a shell without job control started it with "&"
 };
 
@@ -39,10 +39,10 @@ struct SignalTargets {
 /// group of its own.
 [[nodiscard]] bool is_of_rank(const RankProcess& parent, const RankProcess& child);
 
-/// A shell that has a trap for the signal passes it on to what it started with "&", which nobody
-/// else would in a container or under a scheduler.
-/// `timeout` is in neither list: it sends each signal that it handles twice to the program that it
-/// runs, dies of others, and ends with that program.
+/// In neither list are: what a shell with a trap for the signal started with "&", as the trap passes
+/// it on (nobody else would in a container or under a scheduler); and `timeout`, which sends each
+/// signal that it handles twice to the program that it runs, dies of others, and ends with that
+/// program.
 /// @param processes  of the rank: the worker first, each behind its parent
 [[nodiscard]] SignalTargets signal_targets(std::span<const RankProcess> processes);
 

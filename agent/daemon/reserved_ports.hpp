@@ -23,8 +23,7 @@ class ReservedPorts {
   ReservedPorts& operator=(const ReservedPorts&) = delete;
 
   /// Held while a connection from such a port lasts; may outlive this object. Streams, which last,
-  /// take half of them at most. Null: there are
-  /// enough, or this process may use none.
+  /// take half of them at most. Null: there are enough, or this process may use none.
   using Share = std::shared_ptr<void>;
   [[nodiscard]] Share take(RequestKind kind);
   /// Whether take() would give one now.

@@ -80,7 +80,8 @@ void pass_signal_later(BridgeState& state, const std::string& why, BridgeActions
   out.emplace_back(ArmBridgeTimer{BridgeTimer::signal, kStateSoon});
 }
 
-// Only what surely wasn't carried out is tried again: of two SIGINT the second one is a hurry.
+// Of two SIGINT the second one is a hurry: after a 504, where the node may have carried it out, it
+// isn't tried again. A local daemon that ends without an answer (BridgeUnanswered) hardly has.
 void on_signal(BridgeState& state, const BridgeAnswered& e, BridgeActions& out) {
   const auto why = is_heard(e.status) ? std::string{} : refusal_text(e.status, e.body);
   if (e.status == kHttpBadGateway || e.status == kHttpUnavailable)
