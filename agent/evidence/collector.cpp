@@ -384,8 +384,9 @@ class Collector {
     s.waits_for_others =
         waits_for_others(*stack) || native_waits || (!is_native_known && is_in_backward(*stack));
     // Python's own frames are missing, and what they call needn't have names.
+    const bool is_at_end = is_native_known && is_past_python(rank.native.front());
     const bool is_half_known =
-        !knows_python && rank.beat && rank.beat->stacks_signal != 0 && !native_waits;
+        !knows_python && rank.beat && rank.beat->stacks_signal != 0 && !native_waits && !is_at_end;
     if (is_half_known) s.waits_for_others.reset();
     s.stack_key = key_of(*stack);
     // One line of Python may wait for others on one rank, and for something else on another.

@@ -44,11 +44,12 @@ constexpr std::string_view kBackward = "torch/autograd/";
 constexpr std::size_t kNearFrames = 16;  // of a native stack: those further out only led here
 // What a wait or a sleep is made of, below the program's own functions: whole names, and
 // beginnings.
-constexpr std::array<std::string_view, 18> kSystem{
-    "clock_nanosleep", "nanosleep", "poll",         "epoll_wait", "select",
-    "syscall",         "read",      "recv",         "raise",      "usleep",
-    "sleep",           "kill",      "sched_yield",  "??",         "accept",
-    "wait4",           "_start",    "clock_gettime"};
+constexpr std::array<std::string_view, 21> kSystem{
+    "clock_nanosleep", "nanosleep", "poll",          "epoll_wait", "select",
+    "syscall",         "read",      "recv",          "raise",      "usleep",
+    "sleep",           "kill",      "sched_yield",   "??",         "accept",
+    "wait4",           "_start",    "clock_gettime", "pause",      "sigsuspend",
+    "waitid"};
 constexpr std::array<std::string_view, 9> kSystemBeginnings{
     "__",      "futex",      "pthread_",         "sem_", "std::this_thread", "std::chrono",
     "ep_poll", "cfunction_", "method_vectorcall"};
@@ -274,6 +275,18 @@ bool waits_for_others(const ThreadStack& stack) {
 
 bool is_in_backward(const ThreadStack& stack) {
   return !stack.frames.empty() && stack.frames.front().place.find(kBackward) != std::string::npos;
+}
+
+bool is_past_python(const ThreadStack& native) {
+  const auto is_python = [](const Frame& frame) {
+    return frame.function.starts_with("_PyEval_") || frame.function.starts_with("PyEval_");
+  };
+  const auto is_end = [](const Frame& frame) {
+    const auto name = without_version(frame.function);
+    return name == "Py_FinalizeEx" || name == "__run_exit_handlers";
+  };
+  return std::ranges::any_of(native.frames, is_end) &&
+         std::ranges::none_of(native.frames, is_python);
 }
 
 std::string key_of(const ThreadStack& stack) {

@@ -24,6 +24,9 @@ namespace acc::agent::evidence {
 [[nodiscard]] bool waits_for_others(const ThreadStack& stack);
 /// Python's innermost frame is torch's backward, which waits for others in DDP, or computes.
 [[nodiscard]] bool is_in_backward(const ThreadStack& stack);
+/// A native stack in the end of a Python program, without any Python left to be called: in a C++
+/// destructor, or in what a library does at exit.
+[[nodiscard]] bool is_past_python(const ThreadStack& native);
 /// Equal for stacks that are in the same place of the program: what is called below a wait for
 /// other ranks differs from moment to moment and doesn't count.
 [[nodiscard]] std::string key_of(const ThreadStack& stack);

@@ -175,6 +175,23 @@ class Python(HangTest):
         self.assertRegex(failure["cause"], f"^{said}$")
         self.assertRegex(read(failure["stacks"]), r"\nrank 1 had finished \(exit code 0\) \S+ s before\n")
 
+    @unittest.skipUnless(COMPILER and GDB, "needs a C compiler, and gdb or eu-stack")
+    def test_one_that_an_exception_ended_and_a_destructor_held_was_like_the_one_that_waited_for_it(self):
+        library = os.path.join(self.enterContext(tempfile.TemporaryDirectory(prefix="acc-hang-")), "stay.so")
+        source = "#include <unistd.h>\n__attribute__((destructor)) static void stay_here(void) { for (;;) pause(); }"
+        subprocess.run([COMPILER, "-shared", "-fPIC", "-O1", "-x", "c", "-", "-o", library], input=source, text=True, check=True)
+        job = self.run_script("""
+def MPI_Barrier(): time.sleep(1e6)
+acc_heartbeat.heartbeat(0)
+if rank == 1:
+    import ctypes
+    ctypes.CDLL(os.environ["LIBRARY"])
+    raise KeyError("no such sample")
+MPI_Barrier()
+""", HANG, env={"LIBRARY": library})
+        self.assert_culprit(job, 1, "stay_here", "rank 0 waits for it")
+        self.assertIn("KeyError", job.stderr.partition("job failed")[2])
+
     def test_heartbeats_of_what_a_rank_forked_hid_its_hang(self):
         job = self.run_script("""
 def stuck_here(): time.sleep(1e6)

@@ -225,6 +225,20 @@ TEST_CASE("a function that torch calls doesn't wait for others, whatever called 
   CHECK_FALSE(waits_for_others(deep));
 }
 
+TEST_CASE("a rank in the end of its Python program has no Python frames that could be missing",
+          "[agent][evidence]") {
+  const auto of = [](std::vector<std::string> functions) {
+    ThreadStack stack;
+    for (auto& one : functions) stack.frames.push_back({std::move(one), ""});
+    return is_past_python(stack);
+  };
+  CHECK(of({"pause", "stay", "_dl_fini", "__run_exit_handlers", "exit", "_start"}));
+  CHECK(of({"poll", "~Group", "Py_FinalizeEx@@Base", "Py_RunMain", "Py_BytesMain", "main"}));
+  CHECK_FALSE(of({"nanosleep", "_PyEval_EvalFrameDefault", "Py_FinalizeEx", "Py_RunMain"}));
+  CHECK_FALSE(of({"nanosleep", "_PyEval_EvalFrameDefault", "Py_RunMain", "main"}));
+  CHECK_FALSE(of({}));
+}
+
 TEST_CASE("a stopped process is the culprit, wherever it is", "[agent][evidence]") {
   auto all = ranks(4);
   all[2].state = 'T';
