@@ -34,28 +34,37 @@ ProcessStat parse_process_stat(std::string_view text) {
   return found;
 }
 
-// Of /proc/PID/status; empty: it can't be read.
-static std::string status_value(pid_t pid, std::string_view key) {
-  const auto status = read_small_file("/proc/" + std::to_string(pid) + "/status");
+// Of /proc/PID/status; empty: it isn't there.
+static std::string_view status_value(std::string_view status, std::string_view key) {
   const auto at = status.find("\n" + std::string{key} + ":");
-  if (at == std::string::npos) return {};
-  const auto rest = std::string_view{status}.substr(at + key.size() + 2);
-  return std::string{trim(rest.substr(0, rest.find('\n')))};
+  if (at == std::string_view::npos) return {};
+  const auto rest = status.substr(at + key.size() + 2);
+  return trim(rest.substr(0, rest.find('\n')));
+}
+
+static std::string read_status(pid_t pid) {
+  return read_small_file("/proc/" + std::to_string(pid) + "/status");
 }
 
 pid_t tracer_of(pid_t pid) {
-  return parse_number<pid_t>(status_value(pid, "TracerPid")).value_or(0);
+  const auto status = read_status(pid);
+  return parse_number<pid_t>(status_value(status, "TracerPid")).value_or(0);
+}
+
+static std::uint64_t signal_set(std::string_view status, std::string_view key) {
+  const auto text = status_value(status, key);
+  std::uint64_t signals = 0;
+  std::from_chars(text.data(), text.data() + text.size(), signals, 16);
+  return signals;
 }
 
 static bool has_signal(pid_t pid, std::string_view set, int signo) {
-  const auto text = status_value(pid, set);
-  std::uint64_t signals = 0;
-  std::from_chars(text.data(), text.data() + text.size(), signals, 16);
-  return signo > 0 && signo <= 64 && (signals >> static_cast<unsigned>(signo - 1) & 1U) != 0;
+  return signo > 0 && signo <= 64 && (signal_set(read_status(pid), set) & signal_bit(signo)) != 0;
 }
 
-bool handles_signal(pid_t pid, int signo) {
-  return has_signal(pid, "SigCgt", signo) || has_signal(pid, "SigBlk", signo);
+SignalSets read_signal_sets(pid_t pid) {
+  const auto status = read_status(pid);
+  return {signal_set(status, "SigBlk"), signal_set(status, "SigIgn"), signal_set(status, "SigCgt")};
 }
 
 bool ignores_signal(pid_t pid, int signo) { return has_signal(pid, "SigIgn", signo); }

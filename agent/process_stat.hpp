@@ -26,9 +26,17 @@ struct ProcessStat {
 [[nodiscard]] pid_t tracer_of(pid_t pid);
 /// Whether the process ignores it, as it inherited or asked for; false where that can't be known.
 [[nodiscard]] bool ignores_signal(pid_t pid, int signo);
-/// Whether it has a handler for it, or blocks it to wait for it (sigwait, signalfd); false where
-/// that can't be known.
-[[nodiscard]] bool handles_signal(pid_t pid, int signo);
+/// What a process does with signals: one bit each (signal_bit).
+struct SignalSets {
+  std::uint64_t blocked = 0;
+  std::uint64_t ignored = 0;
+  std::uint64_t caught = 0;
+};
+[[nodiscard]] constexpr std::uint64_t signal_bit(int signo) {
+  return std::uint64_t{1} << static_cast<unsigned>(signo - 1);
+}
+/// All empty where that can't be known.
+[[nodiscard]] SignalSets read_signal_sets(pid_t pid);
 /// Whether one that was sent to the process still has to be taken; false where that can't be known.
 [[nodiscard]] bool has_pending_signal(pid_t pid, int signo);
 /// The processes that its main thread started, where other threads don't count: one small file.

@@ -49,13 +49,13 @@ void RankPrograms::signal(pid_t worker, int signo, std::span<const pid_t> orphan
   if (spares || is_noted) {
     // Before the signal: a shell that dies of it has no children any more.
     if (const auto processes = processes_of_rank(worker, signo, roots(worker, orphans))) {
-      targets = signal_targets(*processes);
+      targets = signal_targets(*processes, way.is_delivered);
       for (const auto& process : *processes) {
         groups.insert(process.group);
         // Also `timeout`, which gets none: a later one would reach its program.
-        if (is_noted && process.group != worker &&
-            std::ranges::count(targets.helpers, process.pid) == 0 &&
-            !ignores_signal(process.pid, signo))
+        const bool is_asked = std::ranges::count(targets.programs, process.pid) != 0 ||
+                              std::ranges::count(targets.timeouts, process.pid) != 0;
+        if (is_noted && process.group != worker && is_asked && !ignores_signal(process.pid, signo))
           note_signalled(process.pid);
       }
     } else if (is_noted) {

@@ -1,7 +1,6 @@
 #include "agent/signal_targets.hpp"
 
 #include "agent/containment.hpp"
-#include "agent/process_stat.hpp"
 #include "agent/small_file.hpp"
 #include "common/text.hpp"
 
@@ -100,7 +99,21 @@ bool is_of_rank(const RankProcess& parent, const RankProcess& child) {
   return child.group == child.pid && child.session == parent.session && is_shell(parent);
 }
 
-SignalTargets signal_targets(std::span<const RankProcess> processes) {
+bool has_trap(const SignalSets& shell, int signo) {
+  constexpr auto kNobodyTraps = signal_bit(SIGSYS) | signal_bit(SIGVTALRM);
+  if ((shell.caught & kNobodyTraps) == kNobodyTraps) return false;
+  return ((shell.caught | shell.blocked) & signal_bit(signo)) != 0;
+}
+
+bool was_started_in_background(const SignalSets& shell, const SignalSets& process,
+                               bool is_process_a_shell) {
+  const bool ignores_quit = (process.ignored & signal_bit(SIGQUIT)) != 0;
+  const bool ignores_interrupt = (process.ignored & signal_bit(SIGINT)) != 0;
+  if ((shell.ignored & signal_bit(SIGINT)) != 0) return false;
+  return ignores_quit && (ignores_interrupt || !is_process_a_shell);
+}
+
+SignalTargets signal_targets(std::span<const RankProcess> processes, bool is_delivered) {
   SignalTargets targets;
   std::unordered_map<pid_t, const RankProcess*> known;
   std::unordered_set<pid_t> served;  // by an ancestor
@@ -110,13 +123,14 @@ SignalTargets signal_targets(std::span<const RankProcess> processes) {
     const auto* const parent = found != known.end() ? found->second : nullptr;
     const bool is_timed = parent != nullptr && is_timeout(*parent);
     const bool is_passed_on =
-        parent != nullptr && parent->handles && is_shell(*parent) && process.is_background;
+        parent != nullptr && parent->handles && process.is_background && !is_delivered;
     if (is_passed_on || served.contains(process.parent)) served.insert(process.pid);
     // A fork of `timeout` is about to execute the program.
     if (parent != nullptr && !is_timed && is_helper_of(*parent, process)) {
       targets.helpers.push_back(process.pid);
     } else if (!served.contains(process.pid) && (is_timed || !is_timeout(process))) {
       targets.programs.push_back(process.pid);
+      if (is_timed) targets.timeouts.push_back(parent->pid);
     }
   }
   if (targets.programs.empty()) targets.programs.push_back(processes.front().pid);
@@ -143,16 +157,17 @@ std::optional<std::vector<RankProcess>> processes_of_rank(pid_t worker, int sign
     files += kFilesOfProcess + count_threads(parent);
     text += found[i].command_line.size();
     if (files > kMostFiles || text > kMostText) return std::nullopt;
-    found[i].handles = is_shell(found[i]) && handles_signal(parent, signo);
+    const auto sets = is_shell(found[i]) ? read_signal_sets(parent) : SignalSets{};
+    found[i].handles = has_trap(sets, signo);
     for (const pid_t child : children_of(parent)) {
       // One that is to be looked at costs more than this call.
       if (const pid_t group = ::getpgid(child); group != found[i].group && group != child) continue;
       if (found.size() * kFilesOfProcess >= kMostFiles) return std::nullopt;
       auto process = describe_process(child, parent);
       if (!is_of_rank(found[i], process)) continue;
-      // What a shell starts so ignores both; a program that changes the one keeps the other.
       process.is_background =
-          found[i].handles && (ignores_signal(child, SIGINT) || ignores_signal(child, SIGQUIT));
+          found[i].handles &&
+          was_started_in_background(sets, read_signal_sets(child), is_shell(process));
       found.push_back(std::move(process));
     }
   }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "agent/process_stat.hpp"
+
 #include <sys/types.h>
 
 #include <optional>
@@ -27,6 +29,7 @@ struct RankProcess {
 struct SignalTargets {
   std::vector<pid_t> programs;  ///< the worker first; they receive it
   std::vector<pid_t> helpers;   ///< they don't
+  std::vector<pid_t> timeouts;  ///< `timeout` around one of the programs: it doesn't either
 };
 
 /// Whether `signo` goes to programs alone. The others reach the whole group: those that a terminal
@@ -39,12 +42,25 @@ struct SignalTargets {
 /// group of its own.
 [[nodiscard]] bool is_of_rank(const RankProcess& parent, const RankProcess& child);
 
-/// In neither list are: what a shell with a trap for the signal started with "&", as the trap passes
-/// it on (nobody else would in a container or under a scheduler); and `timeout`, which sends each
-/// signal that it handles twice to the program that it runs, dies of others, and ends with that
-/// program.
+/// Whether a shell runs a command of its own at the signal. For a trap for EXIT alone bash catches
+/// all signals that end a process, and ends of them.
+[[nodiscard]] bool has_trap(const SignalSets& shell, int signo);
+
+/// Whether a shell without job control started the process with "&", by the signals that it makes
+/// such a process ignore: a program that changes SIGINT's keeps SIGQUIT's, and bash ignores that
+/// one wherever it runs. Where the shell ignores SIGINT itself that can't be known, and isn't
+/// assumed: one in the foreground would get no signal.
+[[nodiscard]] bool was_started_in_background(const SignalSets& shell, const SignalSets& process,
+                                             bool is_process_a_shell);
+
+/// In none of the lists are: what a shell with a trap for the signal started with "&", as the trap
+/// passes it on (nobody else would in a container or under a scheduler); and `timeout`, which sends
+/// each signal that it handles twice to the program that it runs, dies of others, and ends with
+/// that program.
 /// @param processes  of the rank: the worker first, each behind its parent
-[[nodiscard]] SignalTargets signal_targets(std::span<const RankProcess> processes);
+/// @param is_delivered  all got the signal from elsewhere, also what a trap would pass it on to
+[[nodiscard]] SignalTargets signal_targets(std::span<const RankProcess> processes,
+                                           bool is_delivered = false);
 
 /// Whether a living process is a helper of its parent.
 [[nodiscard]] bool is_helper(pid_t pid);

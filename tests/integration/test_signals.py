@@ -1,5 +1,5 @@
 """Signals, Ctrl-C, the terminal, and the stop of a job."""
-import contextlib, os, pty, select, shutil, signal, subprocess, sys, tempfile, time, unittest
+import contextlib, os, pty, re, select, shutil, signal, subprocess, sys, tempfile, time, unittest
 
 from harness import ACC, FAKE, PATIENCE, SLACK, JobTest, children_of, main, read, state_of, until, write
 
@@ -386,7 +386,8 @@ for pid in pids[::int(sys.argv[3])]: os.kill(int(pid), int(sys.argv[2]))
 sys.stdin.read()  # it outlives the job, as a manager does
 """
         # The workers first: those that die of it, as a shell, may be seen before the agent knows.
-        for wrapper, order in (("exec {python} {script}", "1"), ("exec {python} {script}", "-1"), ("{python} {script}; true", "1")):
+        for wrapper, order in (("exec {python} {script}", "1"), ("exec {python} {script}", "-1"), ("{python} {script}; true", "1"),
+                               ("trap 'exit 143' TERM USR1; {python} {script} & wait $!", "1")):
             for flags, signo, code_of_job in (("--grace 60", signal.SIGTERM, 143), ("--preempt_signals USR1 --preempt_grace 60", signal.SIGUSR1, 75)):
                 job = self.wrapped(flags, wrapper=wrapper)
                 manager = subprocess.Popen([sys.executable, "-c", code, str(job.pid), str(int(signo)), order], stdin=subprocess.PIPE)
@@ -398,6 +399,16 @@ sys.stdin.read()  # it outlives the job, as a manager does
         self.assert_all_saved([(interpreter, "trap 'kill -TERM $PID' TERM; trap 'kill -USR1 $PID' USR1\n{python} {script} & PID=$!\nwait $PID; wait $PID")
                                for interpreter in ("/bin/bash", "/bin/dash")])
 
+    def test_a_program_in_the_foreground_of_a_script_with_a_trap_was_never_asked(self):
+        """bash ignores SIGQUIT wherever it runs, as what is started with an ampersand does."""
+        self.assert_all_saved([(interpreter, f"trap 'echo asked' TERM USR1; {inner} -c '{{python}} {{script}}; true'; true")
+                               for interpreter in ("/bin/bash", "/bin/dash") for inner in ("bash", "dash")])
+
+    def test_behind_a_trap_for_exit_a_program_got_sigterm_in_place_of_the_signal_at_which_it_saves(self):
+        """bash catches all signals for it."""
+        self.assert_all_saved([("/bin/bash", "trap 'rm -f tmp' EXIT; {python} {script} & wait $!"),
+                               ("/bin/bash", "trap 'rm -f tmp' EXIT; bash -c '{python} {script}; true'; true")])
+
     def test_what_a_trap_left_behind_took_the_whole_grace(self):
         """The script ends by its trap, and what it had started with an ampersand gets SIGTERM as a left-over."""
         job = self.wrapped("--grace 120", wrapper="trap 'exit 0' TERM; sleep 1000 & echo up $RANK 0 $$ >>$FAKE_EVENTS; wait", ranks=2)
@@ -405,7 +416,7 @@ sys.stdin.read()  # it outlives the job, as a manager does
         job.process.terminate()
         self.assertEqual(job.wait(30), 143, job.stderr)
         self.assertLess(time.monotonic() - begin, 30 * PATIENCE)  # of the 120 s
-        self.assertIn("ending 2 left-over", job.stderr)
+        self.assertEqual(sum(map(int, re.findall(r"ending (\d+) left-over", job.stderr))), 2, job.stderr)
         self.assert_nothing_left(job)
 
     def test_what_ignores_a_signal_in_a_group_of_its_own_was_never_asked_and_took_the_whole_grace(self):

@@ -116,8 +116,50 @@ SCENARIO("a program got the signal twice whose script passes it on", "[agent]") 
       {13, 10, kGroup, kSession, kPython, words({"python3", "other.py"})},  // in the foreground
   };
   CHECK(signal_targets(table).programs == Pids{10, 13});
-  table[0].handles = false;  // it dies of it
+  CHECK(signal_targets(table, true).programs == Pids{10, 11, 12, 13});  // it has it from elsewhere
+  table[0].handles = false;                                             // it dies of it
   CHECK(signal_targets(table).programs == Pids{10, 11, 12, 13});
+}
+
+SCENARIO(
+    "a `timeout` below a script that passes the signal on was taken for one whose program had it",
+    "[agent]") {
+  const auto timeout = words({"timeout", "23h", "python3", "train.py"});
+  const auto script = words({"bash", "inner.sh"});
+  std::vector<RankProcess> table{
+      {10, 1, kGroup, kSession, "/usr/bin/bash", words({"bash", "entry.sh"}), true},
+      {11, 10, kGroup, kSession, "/usr/bin/bash", script, false, true},
+      {12, 11, 12, kSession, "/usr/bin/timeout", timeout},
+      {13, 12, 12, kSession, kPython, kTrain},
+  };
+  CHECK(signal_targets(table).programs == Pids{10});
+  CHECK(signal_targets(table).timeouts.empty());
+  table[0].handles = false;
+  CHECK(signal_targets(table).programs == Pids{10, 11, 13});
+  CHECK(signal_targets(table).timeouts == Pids{12});
+}
+
+SCENARIO(
+    "what runs in the foreground of a script with a trap was taken for a job with an ampersand",
+    "[agent]") {
+  const auto both = signal_bit(SIGINT) | signal_bit(SIGQUIT);
+  const SignalSets script{};
+  CHECK(was_started_in_background(script, {0, both, 0}, true));
+  CHECK(was_started_in_background(script, {0, both, 0}, false));
+  CHECK(was_started_in_background(script, {0, signal_bit(SIGQUIT), signal_bit(SIGINT)}, false));
+  const SignalSets any_bash{0, signal_bit(SIGQUIT), 0};
+  CHECK_FALSE(was_started_in_background(any_bash, any_bash, true));
+  CHECK_FALSE(was_started_in_background(script, {0, signal_bit(SIGINT), 0}, false));
+  CHECK_FALSE(was_started_in_background(script, {}, false));
+  const SignalSets in_background_itself{0, both, 0};
+  CHECK_FALSE(was_started_in_background(in_background_itself, {0, both, 0}, false));
+}
+
+SCENARIO("bash's trap for EXIT was taken for one that passes the signal on", "[agent]") {
+  CHECK(has_trap({0, 0, signal_bit(SIGTERM)}, SIGTERM));
+  CHECK(has_trap({signal_bit(SIGTERM), 0, 0}, SIGTERM));
+  CHECK_FALSE(has_trap({0, 0, signal_bit(SIGTERM)}, SIGUSR1));
+  CHECK_FALSE(has_trap({0, 0, 0x43817efb}, SIGTERM));  // bash 5.2 with `trap … EXIT`
 }
 
 SCENARIO("what `timeout` forked is no helper before it executes its program", "[agent]") {
