@@ -62,10 +62,13 @@ bool is_there_but_full(unsigned status, const std::string& body) {
          (status == kHttpUnavailable && code == "busy");
 }
 
+bool is_still_in_progress(unsigned status, const std::string& body) {
+  return status == kHttpUnavailable && refusal_text(status, body).starts_with("not done within");
+}
+
 bool is_uncertain(unsigned status, const std::string& body) {
   const auto code = text_of(parse_json(body), "code");
-  return code == "node_unreachable" || code == "no_answer" ||
-         (status == kHttpUnavailable && refusal_text(status, body).starts_with("not done within"));
+  return code == "node_unreachable" || code == "no_answer" || is_still_in_progress(status, body);
 }
 
 agent::Prepared prepared_by(const std::string& body) {

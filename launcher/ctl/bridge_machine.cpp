@@ -61,6 +61,9 @@ void ask_stop(const BridgeState& state, BridgeActions& out) {
 
 void pass_signal(BridgeState& state, int signo, BridgeActions& out) {
   if (signo == SIGTERM) return ask_stop(state, out);
+  // Who presses Ctrl-C again while the first waits wants that one heard: as a second one, within
+  // milliseconds of the first, it would leave no time for a checkpoint.
+  if (state.is_signal_late && std::ranges::count(state.signals, signo) != 0) return;
   state.signals.push_back(signo);
   if (state.signals.size() == 1) out.emplace_back(signal_request(state.wish, state.job, signo));
 }
@@ -73,18 +76,20 @@ void pass_next_signal(BridgeState& state, BridgeActions& out) {
     out.emplace_back(signal_request(state.wish, state.job, state.signals.front()));
 }
 
-// It didn't get there: a daemon is being restarted, or a network is down.
+// It didn't get there: a daemon is being restarted, say.
 void pass_signal_later(BridgeState& state, const std::string& why, BridgeActions& out) {
   if (!std::exchange(state.is_signal_late, true))
     out.emplace_back(TellBridge{"the signal is not passed on yet: " + why + "; it is tried again"});
   out.emplace_back(ArmBridgeTimer{BridgeTimer::signal, kStateSoon});
 }
 
-// Of two SIGINT the second one is a hurry: after a 504, where the node may have carried it out, it
-// isn't tried again. A local daemon that ends without an answer (BridgeUnanswered) hardly has.
+// Of two SIGINT the second one is a hurry: where the node may have carried it out, it isn't tried
+// again. A daemon that ends without an answer (BridgeUnanswered, node_unreachable) hardly has.
 void on_signal(BridgeState& state, const BridgeAnswered& e, BridgeActions& out) {
   const auto why = is_heard(e.status) ? std::string{} : refusal_text(e.status, e.body);
-  if (e.status == kHttpBadGateway || e.status == kHttpUnavailable)
+  const bool may_be_done =
+      e.status == kHttpGatewayTimeout || is_still_in_progress(e.status, e.body);
+  if (!may_be_done && may_be_asked_again(e.status, e.body))
     return pass_signal_later(state, why, out);
   if (!why.empty()) out.emplace_back(TellBridge{"the signal was not passed on: " + why});
   pass_next_signal(state, out);

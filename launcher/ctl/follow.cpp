@@ -22,23 +22,9 @@ constexpr Millis kReconnectFor{60'000};
 constexpr Millis kFirstPause{50};
 constexpr Millis kLongestPause{1'000};
 constexpr Millis kAskStopAgainAfter{1'500};
+constexpr Millis kStopAgainPatience{3'000};
 
 using How = Followed::How;
-
-/// A daemon that starts (503), or one that doesn't reach the job's node now, where a restart of the
-/// daemon takes a moment as well (502, 504).
-bool may_come_back(unsigned status) {
-  return status >= kHttpBadGateway && status <= kHttpGatewayTimeout;
-}
-
-/// Another request for a stop may be heard where this one was not: the daemon or the job's node
-/// was away or had too many requests, and neither said no.
-bool may_be_asked_again(const Answer& answer) {
-  const auto code = text_of(parse_json(answer.body), "code");
-  const bool is_said_no = code == "no_secret" || code == "unproven_node" || code == "wrong_node" ||
-                          code == "authentication_failed";
-  return !is_said_no && (may_come_back(answer.status) || answer.status == kHttpTooManyRequests);
-}
 
 /// A stream of events that is connected anew when it is lost.
 class Stream {
@@ -217,10 +203,13 @@ class OutputStream : public Stream {
   }
 
   void ask_to_stop() {
-    const auto answer = ask_service(
-        socket(), {.method = "POST", .target = at_ + "/v1/jobs/" + id_ + "/stop", .body = "{}"});
-    const bool is_owed = !answer || may_be_asked_again(*answer);
+    HttpRequest request{
+        .method = "POST", .target = at_ + "/v1/jobs/" + id_ + "/stop", .body = "{}"};
     const bool was_owed = asks_again_at_.has_value();
+    // Meanwhile neither output is copied nor a second Ctrl-C seen.
+    if (was_owed) request.patience = kStopAgainPatience;
+    const auto answer = ask_service(socket(), request);
+    const bool is_owed = !answer || may_be_asked_again(answer->status, answer->body);
     asks_again_at_.reset();
     if (is_owed) asks_again_at_ = clock_now() + kAskStopAgainAfter;
     const std::string again = asked_by_ == SIGINT ? "Ctrl-C again" : "another signal";

@@ -233,6 +233,17 @@ bool is_unanswered(unsigned status, const std::string& body) {
   return status == kHttpGatewayTimeout || code == "busy";
 }
 
+bool may_come_back(unsigned status) {
+  return status >= kHttpBadGateway && status <= kHttpGatewayTimeout;
+}
+
+bool may_be_asked_again(unsigned status, const std::string& body) {
+  const auto code = text_of(parse_json(body), "code");
+  const bool is_said_no = code == "no_secret" || code == "unproven_node" || code == "wrong_node" ||
+                          code == "authentication_failed";
+  return !is_said_no && (may_come_back(status) || status == kHttpTooManyRequests);
+}
+
 std::string error_of(const std::string& body) {
   const auto answer = parse_json(body);
   std::string text = safe(text_of(answer, "error"));

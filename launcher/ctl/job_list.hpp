@@ -84,5 +84,11 @@ struct JobRow {
 /// Does this reply say that another node can't be reached, or gives no answer? One that knows
 /// another secret, or is another node, does answer.
 [[nodiscard]] bool is_unanswered(unsigned status, const std::string& body);
+/// A daemon that starts (503), or one that doesn't reach the job's node now, where a restart of the
+/// daemon takes a moment as well (502, 504).
+[[nodiscard]] bool may_come_back(unsigned status);
+/// Another request of this kind may be heard where this one was not: the daemon or the job's node
+/// was away or had too many requests, and neither said no.
+[[nodiscard]] bool may_be_asked_again(unsigned status, const std::string& body);
 
 }  // namespace acc::ctl

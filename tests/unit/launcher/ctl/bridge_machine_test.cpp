@@ -380,6 +380,42 @@ SCENARIO("a Ctrl-C while the daemon was restarted was lost", "[ctl][bridge]") {
   CHECK(story.all<AskDaemon>().empty());
 }
 
+SCENARIO("two presses of Ctrl-C while the daemon was away left no time for a checkpoint",
+         "[ctl][bridge]") {
+  Story story;
+  story.running().ordered(agent::PassSignal{SIGINT});
+  story.hears(BridgeUnanswered{BridgeAsk::signal, "nothing listens there"});
+  story.ordered(agent::PassSignal{SIGINT}).ordered(agent::PassSignal{SIGUSR1});
+  story.hears(BridgeTimerFired{BridgeTimer::signal});
+  CHECK(story.only<AskDaemon>().body == "{\"signal\":\"SIGINT\"}\n");
+  story.answered(BridgeAsk::signal, 202, "{}");
+  CHECK(story.only<AskDaemon>().body == "{\"signal\":\"SIGUSR1\"}\n");
+  story.answered(BridgeAsk::signal, 202, "{}");
+  story.ordered(agent::PassSignal{SIGINT});  // it was heard: this one is a hurry
+  CHECK(story.only<AskDaemon>().body == "{\"signal\":\"SIGINT\"}\n");
+}
+
+SCENARIO("a signal that a node said no to was tried again every half second, and a slow one twice",
+         "[ctl][bridge]") {
+  const auto tried_again_after = [](unsigned status, const std::string& body) {
+    Story story;
+    story.running().ordered(agent::PassSignal{SIGINT});
+    story.answered(BridgeAsk::signal, status, body);
+    const auto told = story.only<TellBridge>().text;
+    CHECK(told.starts_with("the signal "));
+    return !story.all<ArmBridgeTimer>().empty();
+  };
+  CHECK(tried_again_after(502, R"({"error": "connection refused", "code": "no_daemon"})"));
+  CHECK(tried_again_after(503, R"({"error": "starting", "code": "busy"})"));
+  CHECK(tried_again_after(429, R"({"error": "too many requests"})"));
+  CHECK_FALSE(
+      tried_again_after(502, R"({"error": "another secret", "code": "authentication_failed"})"));
+  CHECK_FALSE(tried_again_after(503, R"({"error": "make a secret", "code": "no_secret"})"));
+  CHECK_FALSE(
+      tried_again_after(503, R"({"error": "not done within 30 s, and still in progress"})"));
+  CHECK_FALSE(tried_again_after(504, R"({"error": "no answer", "code": "no_answer"})"));
+}
+
 SCENARIO("the end of the life line stops the job, however often that has to be asked",
          "[ctl][bridge]") {
   Story story;
