@@ -71,6 +71,7 @@ sigset_t guarded_signals() {
   ::sigemptyset(&set);
   ::sigaddset(&set, SIGCHLD);
   ::sigaddset(&set, SIGTTOU);  // blocked: a background process may then take the terminal back
+  ::sigaddset(&set, SIGTTIN);
   for (const int signo : kForwarded) {
     if (signo != SIGHUP || !is_ignored(SIGHUP)) ::sigaddset(&set, signo);  // nohup stays nohup
   }
@@ -112,16 +113,16 @@ GuardianBoard* make_board() {
   return page == MAP_FAILED ? nullptr : new (page) GuardianBoard{};
 }
 
-// As SIGTSTP does it, so that a shell shows 148. A group without a shell that could continue it
-// (orphaned) isn't stopped by SIGTSTP: by SIGSTOP then. If we were stopped, the SIGCONT that
-// follows is blocked and pending.
-void stop_this_process() {
-  sigset_t tstp;
-  ::sigemptyset(&tstp);
-  ::sigaddset(&tstp, SIGTSTP);
-  ::raise(SIGTSTP);
-  ::sigprocmask(SIG_UNBLOCK, &tstp, nullptr);
-  ::sigprocmask(SIG_BLOCK, &tstp, nullptr);
+// As the signal does it, so that a shell shows 148 for SIGTSTP. A group without a shell that could
+// continue it (orphaned) isn't stopped by SIGTSTP or SIGTTIN: by SIGSTOP then. If we were stopped,
+// the SIGCONT that follows is blocked and pending.
+void stop_this_process(int signo) {
+  sigset_t stop;
+  ::sigemptyset(&stop);
+  ::sigaddset(&stop, signo);
+  ::raise(signo);
+  ::sigprocmask(SIG_UNBLOCK, &stop, nullptr);
+  ::sigprocmask(SIG_BLOCK, &stop, nullptr);
   sigset_t pending;
   ::sigpending(&pending);
   if (::sigismember(&pending, SIGCONT) == 0) ::raise(SIGSTOP);
@@ -175,10 +176,7 @@ class Guardian {
   void notify_shell(int exit_code) {
     seen_.by_key_in_workers_terminal = board_ != nullptr && board_->worker_was_interrupted;
     const auto notice = shell_notice(exit_code, seen_);
-    if (notice == ShellNotice::ancestors_and_death) {
-      interrupt_ancestors_in_group();
-      await_pipeline();
-    }
+    if (notice == ShellNotice::group_and_death) interrupt_group();
     if (notice != ShellNotice::exit_code) die_of_interrupt();
   }
 
@@ -262,7 +260,8 @@ class Guardian {
     signalfd_siginfo info{};
     while (::read(signal_fd_.get(), &info, sizeof info) == sizeof info) {
       const int signo = static_cast<int>(info.ssi_signo);
-      if (signo == SIGCHLD || signo == SIGTTOU) continue;
+      if (signo == SIGTTIN || signo == SIGTTOU) share_terminal(signo);
+      if (signo == SIGCHLD || signo == SIGTTIN || signo == SIGTTOU) continue;
       const auto now = std::chrono::steady_clock::now();
       if (signo == SIGINT) (info.ssi_code == SI_KERNEL ? seen_.by_key : seen_.by_process) = true;
       if (signo == SIGINT && ++interrupts_ == kImpatient) {
@@ -282,7 +281,20 @@ class Guardian {
       }
       ::kill(agent_, signo);
       // The shell waits for us, not for the workers: when they are suspended, so are we.
-      if (signo == SIGTSTP) stop_this_process();
+      if (signo == SIGTSTP) stop_this_process(SIGTSTP);
+    }
+  }
+
+  // Another process of our group, a pager behind us, reads the terminal that a worker has, or sets
+  // its modes: all of the group but us are stopped by that. It is the group's from now on.
+  void share_terminal(int signo) {
+    const pid_t group = board_ != nullptr ? board_->terminal_group.load() : 0;
+    if (group > 0 && ::tcgetpgrp(STDIN_FILENO) == group) {
+      board_->terminal_is_shared = true;
+      ::tcsetpgrp(STDIN_FILENO, ::getpgrp());
+      ::kill(0, SIGCONT);  // also to us, and so to the agent
+    } else if (signo == SIGTTIN) {
+      stop_this_process(SIGTTIN);
     }
   }
 

@@ -19,6 +19,8 @@ struct GuardianBoard {
   std::atomic<pid_t> terminal_group;
   /// Ctrl-C was pressed in the terminal that a worker has or had last (interrupt_watch.hpp).
   std::atomic<bool> worker_was_interrupted;
+  /// Others of the guardian's group use the terminal: no worker gets it any more.
+  std::atomic<bool> terminal_is_shared;
   std::atomic<bool> agent_is_gone;  ///< reaped: its pid may be another's
 
   /// Of a job on several hosts: when the agent has died, its children get so long to stop the job

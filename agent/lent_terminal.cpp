@@ -38,7 +38,8 @@ void LentTerminal::lent() {
 
 bool LentTerminal::lend_again() {
   const pid_t pid = reader_pid();
-  if (pid == 0 || !terminal_.can_lend()) return false;
+  if (is_shared()) note_terminal(guardian_, 0);
+  if (pid == 0 || is_shared() || !terminal_.can_lend()) return false;
   terminal_.lend_to(pid);
   lent();
   return true;

@@ -29,7 +29,9 @@ class LentTerminal {
 
   [[nodiscard]] std::optional<LocalRank> reader() const { return reader_; }
   /// Would a worker that is started now get the terminal?
-  [[nodiscard]] bool is_lent_at_start() const { return reader_ && terminal_.can_lend(); }
+  [[nodiscard]] bool is_lent_at_start() const {
+    return reader_ && !is_shared() && terminal_.can_lend();
+  }
 
   /// The worker was started with it.
   void lent();
@@ -44,6 +46,9 @@ class LentTerminal {
   void pressed();
 
  private:
+  [[nodiscard]] bool is_shared() const {
+    return guardian_.board != nullptr && guardian_.board->terminal_is_shared;
+  }
   [[nodiscard]] pid_t reader_pid() const;
   void look_at_interrupts();
   void obey(TerminalInterrupts::Answer answer);

@@ -2,13 +2,18 @@
 
 #include "agent/containment.hpp"
 #include "agent/process_stat.hpp"
+#include "common/text.hpp"
 
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
 #include <ctime>
+#include <filesystem>
+#include <string>
+#include <system_error>
 #include <vector>
 
 namespace acc::agent {
@@ -31,37 +36,85 @@ ShellNotice shell_notice(int exit_code, const InterruptsSeen& seen) {
   if (seen.by_key) return ShellNotice::death;
   // A worker may use Ctrl-C for its own purposes (pdb), and the job ends by a later kill().
   if (!seen.by_key_in_workers_terminal || seen.by_process) return ShellNotice::exit_code;
-  return ShellNotice::ancestors_and_death;
+  return ShellNotice::group_and_death;
 }
 
-void interrupt_ancestors_in_group() {
+// The outermost first.
+static std::vector<pid_t> ancestors_in_group() {
   const pid_t group = ::getpgrp();
   std::vector<pid_t> ancestors;
   for (pid_t pid = ::getppid(); pid > 0 && ::getpgid(pid) == group;
        pid = read_process_stat(pid).parent)
     ancestors.push_back(pid);
-  // The outermost first: it must have taken its own before it sees one below it end, or make
-  // waits for a child that it has reaped already, and says so.
-  for (auto pid = ancestors.rbegin(); pid != ancestors.rend(); ++pid) {
-    if (::kill(*pid, SIGINT) == 0) await_taken(*pid);
+  std::ranges::reverse(ancestors);
+  return ancestors;
+}
+
+// It must have taken its own before it sees one below it end, or make waits for a child that it has
+// reaped already, and says so.
+static void interrupt_ancestors() {
+  for (const pid_t pid : ancestors_in_group()) {
+    if (::kill(pid, SIGINT) == 0) await_taken(pid);
   }
 }
 
-static bool has_sibling_in_group() {
-  const auto siblings = children_of(::getppid());
-  return std::ranges::any_of(siblings, [](pid_t pid) {
-    return pid != ::getpid() && ::getpgid(pid) == ::getpgrp() &&
-           read_process_stat(pid).state != 'Z';
-  });
+static std::vector<pid_t> others_in_group() {
+  const auto ancestors = ancestors_in_group();
+  std::vector<pid_t> others;
+  std::error_code failed;
+  for (const auto& entry : std::filesystem::directory_iterator{"/proc", failed}) {
+    const auto pid = parse_number<pid_t>(entry.path().filename().native());
+    if (!pid || *pid == ::getpid() || ::getpgid(*pid) != ::getpgrp()) continue;
+    if (std::ranges::count(ancestors, *pid) == 0) others.push_back(*pid);
+  }
+  return others;
+}
+
+// 0: it is no pipe.
+static ino_t pipe_at(pid_t pid, int fd) {
+  struct stat info {};
+  const auto path = "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(fd);
+  return ::stat(path.c_str(), &info) == 0 && S_ISFIFO(info.st_mode) ? info.st_ino : 0;
+}
+
+// Those that read our output, and those that read theirs. Every other reader of a pipe is none:
+// make -j gives its children one that is empty.
+static std::vector<pid_t> readers_among(const std::vector<pid_t>& others) {
+  std::vector<pid_t> writers{::getpid()};
+  for (std::size_t i = 0; i < writers.size(); ++i) {
+    for (const pid_t pid : others) {
+      const ino_t input = pipe_at(pid, STDIN_FILENO);
+      const bool reads = input != 0 && (input == pipe_at(writers[i], STDOUT_FILENO) ||
+                                        input == pipe_at(writers[i], STDERR_FILENO));
+      if (reads && std::ranges::count(writers, pid) == 0) writers.push_back(pid);
+    }
+  }
+  writers.erase(writers.begin());
+  return writers;
 }
 
 // No event tells of the end of another process's child.
-void await_pipeline() {
+static void await_end(const std::vector<pid_t>& readers) {
   constexpr int kLooks = 100;
   constexpr timespec kBetween{0, 2'000'000};
+  const auto lives = [](pid_t pid) {
+    const char state = read_process_stat(pid).state;
+    return state != 'Z' && state != 'X';
+  };
+  for (int i = 0; i < kLooks && std::ranges::any_of(readers, lives); ++i)
+    ::nanosleep(&kBetween, nullptr);
+}
+
+void interrupt_group() {
+  interrupt_ancestors();
+  const auto others = others_in_group();
+  const auto readers = readers_among(others);
   ::close(STDOUT_FILENO);
   ::close(STDERR_FILENO);
-  for (int i = 0; i < kLooks && has_sibling_in_group(); ++i) ::nanosleep(&kBetween, nullptr);
+  await_end(readers);
+  for (const pid_t pid : others) {
+    if (std::ranges::count(readers, pid) == 0 && ::getpgid(pid) == ::getpgrp()) ::kill(pid, SIGINT);
+  }
 }
 
 void die_of_interrupt() {

@@ -13,21 +13,21 @@ struct InterruptsSeen {
 };
 
 enum class ShellNotice {
-  exit_code,            ///< nothing but the exit code
-  death,                ///< die of SIGINT: the script had the key, too
-  ancestors_and_death,  ///< … and first send it to the script, as the terminal would have
+  exit_code,        ///< nothing but the exit code
+  death,            ///< die of SIGINT: the script had the key, too
+  group_and_death,  ///< … and first send it to the script, as the terminal would have
 };
 
 /// Pure. @param exit_code  of the job, which has ended
 [[nodiscard]] ShellNotice shell_notice(int exit_code, const InterruptsSeen& seen);
 
-/// Sends SIGINT to the processes above this one that are in its process group: scripts, make, sudo.
-/// An interactive shell has given us a group of our own, and gets none.
-void interrupt_ancestors_in_group();
-
-/// Closes standard output and error, and lets the other processes of a pipeline end, for 200 ms at
-/// most: `| tee` had no SIGINT, and a shell that reaps it behind us takes Ctrl-C for handled.
-void await_pipeline();
+/// Sends SIGINT to all of this process's group, as the terminal would have: first to those above
+/// it, scripts, make and sudo; last to other trials that one of these started. What reads its
+/// output, as
+/// `| tee`, gets none, but has 200 ms at most to end, as standard output and error are closed: a
+/// shell that reaps it behind us takes Ctrl-C for handled. An interactive shell has given us a
+/// group of our own, and gets none.
+void interrupt_group();
 
 /// Dies of SIGINT. Returns only where the kernel doesn't let it: as the first process of a
 /// container.

@@ -26,9 +26,9 @@ using rendezvous::StreamFault;
 
 namespace {
 
-constexpr std::array<std::string_view, 9> kCodes{
-    "unknown_host", "no_daemon", "unreachable", "no_answer",    "authentication_failed",
-    "not_an_agent", "busy",      "wrong_node",  "unproven_node"};
+constexpr std::array<std::string_view, 10> kCodes{
+    "unknown_host", "no_daemon", "unreachable", "no_contact",    "no_answer",
+    "not_an_agent", "busy",      "wrong_node",  "unproven_node", "authentication_failed"};
 /// Less than the handshakes of one host that a daemon takes (AdmissionLimits).
 constexpr int kMostDialsAtOnce = 32;
 
@@ -40,7 +40,7 @@ PeerError connect_error(const std::string& at, const error_code& error, Millis l
                    "and with this port?"};
     case ETIMEDOUT:
     case ECANCELED:
-      return {504, "no_answer",
+      return {504, "no_contact",
               "no answer from " + at + " within " + describe(limit) +
                   ": is the address right, is the host up, does a firewall drop the connection?"};
     default:
@@ -52,7 +52,7 @@ PeerError connect_error(const std::string& at, const error_code& error, Millis l
 PeerError handshake_error(const std::string& at, const PeerStream& stream,
                           const rendezvous::Secret& ours, bool is_late, Millis limit) {
   if (is_late)
-    return {504, "no_answer",
+    return {504, "no_contact",
             at + " took the connection, but did not answer within " + describe(limit) +
                 ": is the process there stopped, or another program?"};
   switch (stream.tls().fault()) {

@@ -57,10 +57,11 @@ awaitable<Introduction> PeerGreeting::introduce(PeerWay way, Millis limit) {
   const bool is_answered =
       co_await exchange->ask(dials_.io.get_executor(), std::move(text), due, limit, error);
   if (!is_answered) {
-    if (error.code == "no_answer")
-      error.what = way.node + " took the connection, but did not answer within " + describe(limit) +
-                   ": is the process there stopped, or another program?";
-    co_return error;
+    if (error.code != "no_answer") co_return error;
+    co_return PeerError{504, "no_contact",
+                        way.node + " took the connection, but did not answer within " +
+                            describe(limit) +
+                            ": is the process there stopped, or another program?"};
   }
   const StreamDeadline deadline{dials_.io.get_executor(), *exchange->stream, due};
   auto step = Step::needs_more;

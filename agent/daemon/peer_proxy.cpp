@@ -237,7 +237,7 @@ awaitable<bool> PeerProxy::leads_here(std::string node, Instant due) {
 awaitable<void> PeerProxy::doubt_peer(std::shared_ptr<PeerExchange> exchange, PeerWay way) {
   const auto dialled = co_await greeting_.dial(std::move(way), settings_.connect);
   if (dialled) (*dialled)->close();
-  if (dialled || exchange->is_answered || dialled.error().code != "no_answer") co_return;
+  if (dialled || exchange->is_answered || dialled.error().code != "no_contact") co_return;
   exchange->silence = dialled.error().what;
   exchange->stream->cancel();
 }

@@ -62,6 +62,10 @@ bool is_there_but_full(unsigned status, const std::string& body) {
          (status == kHttpUnavailable && code == "busy");
 }
 
+bool is_unheard(unsigned status, const std::string& body) {
+  return status == kHttpGatewayTimeout && text_of(parse_json(body), "code") != "no_contact";
+}
+
 bool is_still_in_progress(unsigned status, const std::string& body) {
   return status == kHttpUnavailable && refusal_text(status, body).starts_with("not done within");
 }

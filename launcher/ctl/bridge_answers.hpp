@@ -20,6 +20,8 @@ namespace acc::ctl {
 [[nodiscard]] bool is_away(unsigned status, const std::string& body);
 /// It is its daemon that answers, and has no place for the request.
 [[nodiscard]] bool is_there_but_full(unsigned status, const std::string& body);
+/// The node was asked, and gave no answer in time.
+[[nodiscard]] bool is_unheard(unsigned status, const std::string& body);
 /// It is being carried out, and takes longer than the daemon waits.
 [[nodiscard]] bool is_still_in_progress(unsigned status, const std::string& body);
 /// The request may have been carried out all the same.

@@ -87,8 +87,7 @@ void pass_signal_later(BridgeState& state, const std::string& why, BridgeActions
 // again. A daemon that ends without an answer (BridgeUnanswered, node_unreachable) hardly has.
 void on_signal(BridgeState& state, const BridgeAnswered& e, BridgeActions& out) {
   const auto why = is_heard(e.status) ? std::string{} : refusal_text(e.status, e.body);
-  const bool may_be_done =
-      e.status == kHttpGatewayTimeout || is_still_in_progress(e.status, e.body);
+  const bool may_be_done = is_unheard(e.status, e.body) || is_still_in_progress(e.status, e.body);
   if (!may_be_done && may_be_asked_again(e.status, e.body))
     return pass_signal_later(state, why, out);
   if (!why.empty()) out.emplace_back(TellBridge{"the signal was not passed on: " + why});

@@ -427,9 +427,11 @@ except KeyboardInterrupt:
 
     def launcher(self):
         """The process of acc-launch that what started it waits for."""
-        def below(pid):
-            return [pid, *(one for child in children_of(pid) for one in below(child))]
-        return until(lambda: next((p for p in below(self.pid) if comm(p) == "acc-launch"), 0), "acc-launch")
+        return until(lambda: next((p for p in self.below(self.pid) if comm(p) == "acc-launch"), 0), "acc-launch")
+
+    @classmethod
+    def below(cls, pid):
+        return [pid, *(one for child in children_of(pid) for one in cls.below(child))]
 
     def press_in_trial(self, workers, trial=b"trial 1"):
         self.read_until(trial, count=workers)
@@ -474,6 +476,49 @@ except KeyboardInterrupt:
                 self.assertEqual(self.exit_code(), -signal.SIGINT, self.text)
                 self.assertNotIn(b"trial 2", self.text)
                 self.assertNotIn(b"rest", self.text)
+
+    def test_of_several_trials_of_one_worker_ctrl_c_ended_one_and_the_others_went_on(self):
+        """The first one has the terminal for its worker, so that the key reaches no other."""
+        for workers in (1, 2):
+            with self.subTest(workers=workers):
+                folder = tempfile.mkdtemp(prefix="acc-terminal-")
+                self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+                write(folder + "/Makefile", "".join(f"t{i}:\n\t@{self.launch(workers, i)}\n" for i in (1, 2)))
+                self.start_shell(f"make -j2 -C {shlex.quote(folder)} t1 t2; echo after")
+                self.read_until(b"trial 1")
+                self.read_until(b"trial 2")
+                if workers == 1:
+                    until(lambda: any(comm(pid) == "acc:ctrl-c" and os.getpgid(pid) != os.getpgid(self.pid) for pid in self.below(self.pid)), "the watch for Ctrl-C")
+                self.type(b"\x03")
+                self.assertEqual(self.exit_code(), -signal.SIGINT, self.text)
+                self.assertNotIn(b"after", self.text)
+
+    def test_a_pager_behind_a_launch_of_one_worker_was_stopped_at_its_first_key(self):
+        """It reads the terminal that the worker has."""
+        pager = ("import os, sys\n"
+                 "terminal = os.open('/dev/tty', os.O_RDWR)\n"
+                 "print('page:', sys.stdin.readline().strip(), flush=True)\n"
+                 "print('key', os.read(terminal, 9).decode().strip(), flush=True)\n"
+                 "print('page:', sys.stdin.readline().strip(), flush=True)\n"
+                 "print('key', os.read(terminal, 9).decode().strip(), flush=True)\n")
+        program = "import sys\nfor i in range(100): print('line', i, flush=True)\n"
+        for command in ("{} | {}", "sh -c '{} | {}; exit'"):
+            with self.subTest(command=command):
+                folder = tempfile.mkdtemp(prefix="acc-terminal-")
+                self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+                write(folder + "/pager.py", pager)
+                write(folder + "/train.py", program + "import time; time.sleep(1000)\n")
+                python = shlex.quote(sys.executable)
+                job = f"{ACC} --num_processes 1 --no_python --quiet {python} {folder}/train.py"
+                self.start_shell("set -m; " + command.format(job, f"{python} {folder}/pager.py") + "; true")
+                self.read_until(b"page: line 0")
+                self.type(b"a\n")
+                self.read_until(b"key a")
+                self.read_until(b"page: line 1")
+                self.type(b"b\n")
+                self.read_until(b"key b")
+                self.type(b"\x03")
+                self.exit_code()
 
     def test_a_shell_shows_130_after_ctrl_c_and_a_trap_of_a_script_runs_once(self):
         for workers in (1, 2):

@@ -14,7 +14,7 @@ TEST_CASE("after Ctrl-C had ended a trial the shell began the next one", "[agent
   const InterruptsSeen of_group{.by_key = true};
   CHECK(shell_notice(kInterrupted, of_group) == ShellNotice::death);
   const InterruptsSeen of_worker{.by_key_in_workers_terminal = true};
-  CHECK(shell_notice(kInterrupted, of_worker) == ShellNotice::ancestors_and_death);
+  CHECK(shell_notice(kInterrupted, of_worker) == ShellNotice::group_and_death);
 }
 
 TEST_CASE("a script that had the key itself gets no second SIGINT", "[agent][signals]") {

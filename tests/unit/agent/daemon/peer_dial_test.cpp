@@ -63,6 +63,6 @@ TEST_CASE(
   io.run();
   REQUIRE(dialled);
   REQUIRE(dialled->has_error());
-  CHECK(dialled->error().code == "no_answer");
+  CHECK(dialled->error().code == "no_contact");
   CHECK(door.taken.size() == 1);  // the one try that had all of the time
 }

@@ -407,6 +407,7 @@ SCENARIO("a signal that a node said no to was tried again every half second, and
   };
   CHECK(tried_again_after(502, R"({"error": "connection refused", "code": "no_daemon"})"));
   CHECK(tried_again_after(503, R"({"error": "starting", "code": "busy"})"));
+  CHECK(tried_again_after(504, R"({"error": "b took the connection", "code": "no_contact"})"));
   CHECK(tried_again_after(429, R"({"error": "too many requests"})"));
   CHECK_FALSE(
       tried_again_after(502, R"({"error": "another secret", "code": "authentication_failed"})"));
