@@ -62,7 +62,14 @@ void RankPrograms::signal(pid_t worker, int signo, std::span<const pid_t> orphan
       targets.programs = programs_of_small(worker);
     }
   }
-  if (is_noted) note(worker, signo, targets.programs);
+  if (is_noted) {
+    note(worker, signo, targets.programs);
+    // The script may end by its trap; what doesn't handle the signal is left over then.
+    std::erase_if(targets.served, [signo](pid_t pid) {
+      return (read_signal_sets(pid).caught & signal_bit(signo)) == 0;
+    });
+    note(worker, signo, targets.served);
+  }
   if (!way.is_delivered) send(worker, signo, targets.programs, groups);
   const bool ends_helpers = signo == SIGTERM || signo == SIGHUP || way.asks_end;
   if (way.is_delivered && signo == SIGTERM) {

@@ -128,7 +128,9 @@ SignalTargets signal_targets(std::span<const RankProcess> processes, bool is_del
     // A fork of `timeout` is about to execute the program.
     if (parent != nullptr && !is_timed && is_helper_of(*parent, process)) {
       targets.helpers.push_back(process.pid);
-    } else if (!served.contains(process.pid) && (is_timed || !is_timeout(process))) {
+    } else if (served.contains(process.pid)) {
+      targets.served.push_back(process.pid);
+    } else if (is_timed || !is_timeout(process)) {
       targets.programs.push_back(process.pid);
       if (is_timed) targets.timeouts.push_back(parent->pid);
     }

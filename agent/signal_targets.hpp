@@ -30,6 +30,7 @@ struct SignalTargets {
   std::vector<pid_t> programs;  ///< the worker first; they receive it
   std::vector<pid_t> helpers;   ///< they don't
   std::vector<pid_t> timeouts;  ///< `timeout` around one of the programs: it doesn't either
+  std::vector<pid_t> served;    ///< a trap of their script is to pass it on to them
 };
 
 /// Whether `signo` goes to programs alone. The others reach the whole group: those that a terminal

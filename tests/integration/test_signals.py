@@ -399,6 +399,11 @@ sys.stdin.read()  # it outlives the job, as a manager does
         self.assert_all_saved([(interpreter, "trap 'kill -TERM $PID' TERM; trap 'kill -USR1 $PID' USR1\n{python} {script} & PID=$!\nwait $PID; wait $PID")
                                for interpreter in ("/bin/bash", "/bin/dash")])
 
+    def test_a_program_was_ended_as_left_over_in_its_checkpoint_when_the_script_that_had_passed_the_signal_on_ended(self):
+        """The trap ends the script's one `wait`."""
+        self.assert_all_saved([(interpreter, f"trap 'kill -TERM $PID{ends}' TERM; trap 'kill -USR1 $PID{ends}' USR1\n{{python}} {{script}} & PID=$!\nwait $PID")
+                               for interpreter in ("/bin/bash", "/bin/dash") for ends in ("", "; exit 0")])
+
     def test_a_program_in_the_foreground_of_a_script_with_a_trap_was_never_asked(self):
         """bash ignores SIGQUIT wherever it runs, as what is started with an ampersand does."""
         self.assert_all_saved([(interpreter, f"trap 'echo asked' TERM USR1; {inner} -c '{{python}} {{script}}; true'; true")

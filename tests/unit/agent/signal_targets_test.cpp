@@ -116,6 +116,7 @@ SCENARIO("a program got the signal twice whose script passes it on", "[agent]") 
       {13, 10, kGroup, kSession, kPython, words({"python3", "other.py"})},  // in the foreground
   };
   CHECK(signal_targets(table).programs == Pids{10, 13});
+  CHECK(signal_targets(table).served == Pids{11, 12});
   CHECK(signal_targets(table, true).programs == Pids{10, 11, 12, 13});  // it has it from elsewhere
   table[0].handles = false;                                             // it dies of it
   CHECK(signal_targets(table).programs == Pids{10, 11, 12, 13});
