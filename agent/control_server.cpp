@@ -1,6 +1,7 @@
 #include "agent/control_server.hpp"
 
 #include "common/random.hpp"
+#include "common/unmapped_id.hpp"
 
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -27,10 +28,12 @@ constexpr int kBacklog = 64;
 constexpr Millis kRequestPatience{2'000};
 constexpr Millis kReplyPatience{15'000};  // stacks take up to 11 s
 
-std::optional<uid_t> peer_of(int fd) {
+/// Nothing: it is another user's, or the kernel doesn't tell.
+std::optional<uid_t> own_or_root(int fd) {
   ucred peer{};
   socklen_t size = sizeof peer;
   if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return std::nullopt;
+  if (peer.uid != 0 && !is_own_user(peer.uid, peer.pid)) return std::nullopt;
   return peer.uid;
 }
 
@@ -235,8 +238,8 @@ void ControlServer::close() {
 }
 
 void ControlServer::take(UniqueFd fd) {
-  const auto uid = peer_of(fd.get());
-  if (!uid || (*uid != ::geteuid() && *uid != 0)) return;  // another user's: learns nothing
+  const auto uid = own_or_root(fd.get());
+  if (!uid) return;  // it learns nothing
   std::erase_if(connections_, [](const auto& weak) { return weak.expired(); });
   if (connections_.size() >= kMostConnections) return;
   auto connection = std::make_shared<Connection>(io_, std::move(fd), *uid, handler_);

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
+#include <system_error>
 
 namespace acc::agent {
 
@@ -35,6 +37,13 @@ bool is_for_workers(std::string_view name) {
   return true;
 }
 
+/// Of a relative --log_dir: a script may change its folder before it fails.
+std::string absolute_path(const std::string& path) {
+  std::error_code failed;
+  auto whole = path.empty() ? path : std::filesystem::absolute(path, failed).string();
+  return failed ? path : whole;
+}
+
 }  // namespace
 
 std::string error_file_path(const std::string& error_folder, LocalRank local) {
@@ -50,7 +59,7 @@ RoundEnvironment::RoundEnvironment(const JobPlan& plan, std::span<const char* co
     : elastic_{plan.kind == JobKind::elastic},
       pmi_{elastic_ && plan.pmi},
       ranks_{facts.assignment.ranks},
-      error_folder_{facts.error_folder},
+      error_folder_{absolute_path(facts.error_folder)},
       heartbeat_page_{facts.heartbeat_page},
       console_{facts.console} {
   for (const std::string_view entry : caller) {

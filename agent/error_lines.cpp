@@ -262,10 +262,12 @@ std::size_t lines_since_older_error(std::string_view text, bool is_killed) {
   return may_be_last && others_behind(lines, error) <= kNear ? 0 : lines.size() - error - 1;
 }
 
-bool names_lost_connection(std::string_view text) {
-  constexpr std::array<std::string_view, 7> kWords{
-      "Connection closed by",  "Connection reset by", "Broken pipe",          "ncclRemoteError",
-      "failed to recv, got 0", "recvValue failed",    "remote process exited"};
+bool names_missing_peer(std::string_view text) {
+  constexpr std::array<std::string_view, 12> kWords{
+      "Connection closed by",  "Connection reset by",   "Broken pipe",
+      "ncclRemoteError",       "failed to recv, got 0", "recvValue failed",
+      "remote process exited", "Timed out waiting",     "Timed out after",
+      "Socket Timeout",        "operation timeout",     "caused pair closure"};
   const auto words = words_of_last_error(text);
   return std::ranges::any_of(kWords,
                              [&](auto piece) { return words.find(piece) != std::string::npos; });
@@ -277,7 +279,7 @@ std::string own_error(std::string_view text) {
   const auto name = name_of_exception(error).value_or(std::string_view{});
   if (std::ranges::any_of(kOfSignals, [&](auto of) { return name.find(of) != name.npos; }))
     return {};
-  return names_lost_connection(text) ? std::string{} : shown(trim(error), kShortWidth);
+  return names_missing_peer(text) ? std::string{} : shown(trim(error), kShortWidth);
 }
 
 std::string abort_words(std::string_view text) {

@@ -27,9 +27,9 @@ namespace acc::agent {
 /// @param is_killed  a signal ended the worker
 [[nodiscard]] std::size_t lines_since_older_error(std::string_view text, bool is_killed);
 
-/// Whether the last error is the loss of a connection to another rank, which failed first then: of
-/// gloo, NCCL or torch's store.
-[[nodiscard]] bool names_lost_connection(std::string_view text);
+/// Whether the last error is the loss of a connection to another rank, which failed first then, or
+/// a wait for one that took too long: of gloo, NCCL or torch's store.
+[[nodiscard]] bool names_missing_peer(std::string_view text);
 
 /// Of a rank that failed after another one, or was stopped: its error, at most some 200 bytes, safe
 /// for a terminal; empty: none, or one that another's end or our signal explains.

@@ -31,8 +31,9 @@ std::string JobCourse::hint_for(const FailureReport& failure, const std::string&
   if (UserMessages::names_killed_process(failure)) {
     if (auto hint = UserMessages::memory_hint(failure, kills, host); !hint.empty()) return hint;
   }
-  auto hint =
-      UserMessages::start_hint(failure, parts_.starter.program(), parts_.starter.is_plain(), host);
+  const auto& starter = parts_.starter;
+  auto hint = UserMessages::start_hint(
+      failure, {starter.program(), starter.is_plain(), host, starter.master_port()});
   return hint.empty() ? UserMessages::memory_hint(failure, kills, host) : hint;
 }
 

@@ -169,7 +169,7 @@ static std::uint32_t restarts_used(const RestartLedger& ledger) {
 std::vector<std::string> JobRecorder::other_errors(const FailureReport& first) const {
   constexpr std::size_t kMost = 8;
   std::vector<std::string> errors;
-  if (!names_lost_connection(first.error ? first.error->message : first.tail)) return errors;
+  if (!names_missing_peer(first.error ? first.error->message : first.tail)) return errors;
   for (const auto& worker : workers_.records()) {
     if (worker.rank == first.worker.rank || errors.size() == kMost) continue;
     const bool is_failed = worker.status && (worker.asked_to_end || !is_success(*worker.status));

@@ -159,9 +159,33 @@ constexpr Advice kAdvice[] = {
     {"ProcessGroupNCCL is only supported with GPUs, no GPUs found",
      "the worker sees no GPU, and NCCL needs one: init_process_group('gloo') runs on the CPU; "
      "acc-env shows which GPUs there are"},
-    {"The server socket has failed to listen on any local network address",
-     "another program has MASTER_PORT: choose another --main_process_port, or 0 for a free one"},
 };
+
+// Of torch: "The server socket has failed to bind to [::]:23456 (errno: 98 …)", in newer versions
+// "… to listen on any local network address. port: 23456, …". 0: it names none.
+std::uint16_t port_in(std::string_view words) {
+  for (const std::string_view before : {"]:", "0.0.0.0:", "address. port: "}) {
+    const auto at = words.rfind(before);
+    if (at == std::string_view::npos) continue;
+    const auto rest = words.substr(at + before.size());
+    const auto digits = rest.substr(0, rest.find_first_not_of("0123456789"));
+    if (const auto port = parse_number<std::uint16_t>(digits)) return *port;
+  }
+  return 0;
+}
+
+std::string port_hint(std::string_view words, std::uint16_t master_port) {
+  if (words.find("The server socket has failed to listen on any local network address") ==
+      std::string_view::npos)
+    return {};
+  const auto port = port_in(words);
+  if (port != 0 && port != master_port)
+    return "port " + std::to_string(port) +
+           " is the script's own choice, and taken: init_method='env://', the default, takes "
+           "MASTER_PORT, which is free for this job";
+  return "MASTER_PORT is taken: by another program (choose another --main_process_port, or 0 for a "
+         "free one), or by another rank, if each makes the store";
+}
 
 // What env writes that a script's "#!/usr/bin/env python3\r" started, in any language: GNU's with
 // the \r spelled out, others' as it is.
@@ -231,13 +255,13 @@ std::string UserMessages::memory_hint(const FailureReport& failure, std::uint64_
          ": fewer data loader workers, smaller batches, or a higher limit";
 }
 
-std::string UserMessages::start_hint(const FailureReport& failure, const std::string& program,
-                                     bool is_plain, const std::string& host) {
+std::string UserMessages::start_hint(const FailureReport& failure, const Start& start) {
   const auto error = uncaught_error_of(failure);
-  auto hint = module_hint(error.line, program, host);
-  if (hint.empty() && is_plain) hint = rank_hint(error.line);
+  auto hint = module_hint(error.line, start.program, start.host);
+  if (hint.empty() && start.is_plain) hint = rank_hint(error.line);
   hint = told_before(error, std::move(hint));
   if (hint.empty()) hint = line_end_hint(failure);
+  if (hint.empty()) hint = port_hint(last_words_of(failure), start.master_port);
   return hint.empty() ? advice_for(last_words_of(failure)) : hint;
 }
 

@@ -46,11 +46,13 @@ class UserMessages {
   /// Of a script that was started otherwise than it expects: by a `program`, its interpreter,
   /// without a module that it imports; or without a rank. Also of errors that don't name their own
   /// cure, as two workers on one GPU. Empty: none of them.
-  /// @param is_plain  it is a process without a rank
-  /// @param host      to be named; empty: it is told there
-  [[nodiscard]] static std::string start_hint(const FailureReport& failure,
-                                              const std::string& program, bool is_plain,
-                                              const std::string& host = {});
+  struct Start {
+    std::string program;
+    bool is_plain = false;          ///< it is a process without a rank
+    std::string host{};             ///< to be named; empty: it is told there
+    std::uint16_t master_port = 0;  ///< 0: there is none
+  };
+  [[nodiscard]] static std::string start_hint(const FailureReport& failure, const Start& start);
   void restart(const TellRestart& told) const;
   void start_retry(const TellStartRetry& told, const std::string& words) const;
   void stopping(const TellStopping& told) const;

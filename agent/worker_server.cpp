@@ -1,6 +1,7 @@
 #include "agent/worker_server.hpp"
 
 #include "common/random.hpp"
+#include "common/unmapped_id.hpp"
 
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -29,7 +30,7 @@ bool may_speak(int fd) {
   ucred peer{};
   socklen_t size = sizeof peer;
   if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return false;
-  return peer.uid == ::geteuid() || peer.uid == 0;
+  return is_own_user(peer.uid, peer.pid) || peer.uid == 0;
 }
 
 }  // namespace

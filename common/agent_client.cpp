@@ -1,6 +1,7 @@
 #include "common/agent_client.hpp"
 
 #include "common/text.hpp"
+#include "common/unmapped_id.hpp"
 #include "common/worker_env.hpp"
 
 #include <poll.h>
@@ -44,7 +45,7 @@ bool is_ours(int fd) {
   ucred peer{};
   socklen_t size = sizeof peer;
   if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return false;
-  return peer.uid == ::geteuid() || peer.uid == 0;
+  return is_own_user(peer.uid, peer.pid) || peer.uid == 0;
 }
 
 // A refusal by the store or the agent, as an error.

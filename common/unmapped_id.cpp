@@ -1,5 +1,8 @@
 #include "common/unmapped_id.hpp"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -32,6 +35,21 @@ std::optional<UnmappedId> unmapped_id(const std::string& kind) {
 std::optional<uid_t> uid_of_unmapped() {
   const auto found = unmapped_id("uid");
   return found ? std::optional<uid_t>{found->number} : std::nullopt;
+}
+
+bool is_own_uid_ambiguous() { return uid_of_unmapped() == ::geteuid(); }
+
+static bool is_in_own_user_namespace(pid_t pid) {
+  struct stat own {};
+  struct stat other {};
+  const auto path = "/proc/" + std::to_string(pid) + "/ns/user";
+  return pid > 0 && ::stat("/proc/self/ns/user", &own) == 0 && ::stat(path.c_str(), &other) == 0 &&
+         own.st_ino == other.st_ino && own.st_dev == other.st_dev;
+}
+
+bool is_own_user(uid_t peer, pid_t peer_pid) {
+  if (peer != ::geteuid()) return false;
+  return !is_own_uid_ambiguous() || is_in_own_user_namespace(peer_pid);
 }
 
 }  // namespace acc

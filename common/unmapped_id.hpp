@@ -24,4 +24,12 @@ struct UnmappedId {
 /// The uid by which the kernel names all users that aren't mapped: it is no user's.
 [[nodiscard]] std::optional<uid_t> uid_of_unmapped();
 
+/// Whether the process at the other end of a Unix socket (SO_PEERCRED) runs as this one's user.
+/// Where this one's number is that of all unmapped users (a container with `USER nobody`), it must
+/// be in this user namespace, too.
+[[nodiscard]] bool is_own_user(uid_t peer, pid_t peer_pid);
+/// This process's uid is the one of all unmapped users: by a number alone it can't tell others from
+/// its own user.
+[[nodiscard]] bool is_own_uid_ambiguous();
+
 }  // namespace acc

@@ -36,9 +36,21 @@ int why_no_logs(const std::string& folder) {
   return failed ? failed.value() : why_closed(folder);
 }
 
+/// A file of another user in a folder as /tmp: no other may take its place.
+bool is_held_by_sticky_folder(const std::string& file) {
+  struct stat folder {};
+  struct stat there {};
+  if (::stat(folder_of(file).c_str(), &folder) != 0 || ::lstat(file.c_str(), &there) != 0)
+    return false;
+  const uid_t user = ::geteuid();
+  return user != 0 && (folder.st_mode & S_ISVTX) != 0 && folder.st_uid != user &&
+         there.st_uid != user;
+}
+
 int why_no_new_file(const std::string& path) {
   const auto [file, refused, _] = file_behind_links(path);
-  return refused != 0 ? refused : why_closed(folder_of(file));
+  if (refused != 0) return refused;
+  return is_held_by_sticky_folder(file) ? EPERM : why_closed(folder_of(file));
 }
 
 int why_no_file(const std::string& path) {

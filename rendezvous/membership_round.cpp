@@ -229,6 +229,7 @@ void Membership::on(NodeIndex index, const Leave& leave, Instant now, Membership
   if (rank) {
     // Its workers are gone, by its own report.
     places_[*rank].state = NodeState::stopped;
+    places_[*rank].why_gone = "left: " + leave.why;  // also where the round is being stopped
     const auto phase = phase_;
     if (phase == MembershipPhase::running || phase == MembershipPhase::assigning)
       mark_lost(*rank, "left: " + leave.why, now, out);

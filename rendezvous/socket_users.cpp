@@ -1,5 +1,7 @@
 #include "rendezvous/socket_users.hpp"
 
+#include "common/unmapped_id.hpp"
+
 #include <arpa/inet.h>
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
@@ -166,9 +168,13 @@ static std::string rule_of_users(uid_t theirs) {
 std::optional<std::string> SocketUsers::objection(int socket, Side side) {
   const Answer other = at_other_end(socket, side);
   if (other.known == Known::gone) return "closed the connection unexpectedly";
-  if (other.known != Known::yes || other.user == ::geteuid() || other.user == 0)
-    return std::nullopt;
-  return rule_of_users(other.user);
+  if (other.known != Known::yes || other.user == 0) return std::nullopt;
+  if (other.user != ::geteuid()) return rule_of_users(other.user);
+  if (!is_own_uid_ambiguous()) return std::nullopt;
+  return "this side runs as user " + std::to_string(other.user) +
+         ", by which its user namespace names all users that it doesn't map, so that on loopback "
+         "it "
+         "can't tell its own: it takes who has its secret (--secret_file on both sides)";
 }
 
 std::optional<std::string> SocketUsers::expected_refusal(int socket) {

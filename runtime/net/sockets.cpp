@@ -1,5 +1,6 @@
 #include "runtime/net/sockets.hpp"
 
+#include "common/unmapped_id.hpp"
 #include "runtime/quiet_thread.hpp"
 
 #include <arpa/inet.h>
@@ -178,7 +179,8 @@ bool is_own_address(const SocketAddress& address) {
 bool is_same_user(int fd) {
   ucred peer{};
   socklen_t size = sizeof peer;
-  return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == ::geteuid();
+  return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
+         is_own_user(peer.uid, peer.pid);
 }
 
 // ---- connections ----

@@ -223,6 +223,23 @@ class Surroundings(JobTest):
         roots.process.terminate()
         self.assertEqual(roots.wait(), 143, roots.stderr)
 
+    def test_in_a_user_namespace_of_an_unmapped_user_every_other_user_could_speak_for_a_worker(self):
+        """As a container with `USER nobody`: all that it doesn't map has the job's own number."""
+        ann, bob, python = 23001, 23002, shutil.which("python3", path="/usr/bin")
+        if not is_root() or not python or subprocess.run(["unshare", "-U", "true"], user=ann, group=ann, extra_groups=[], capture_output=True).returncode != 0:
+            self.skipTest("needs root, and user namespaces")
+        speak = ("import os, socket, sys\nagent = socket.socket(socket.AF_UNIX)\nagent.connect(sys.argv[-1].replace('@', chr(0), 1))\n"
+                 "agent.sendall(b'hello 0\\nset key 1\\nx\\n')\nprint('answer', agent.recv(9))\n")
+        worker = f"{speak}print('at', sys.argv[-1], flush=True)\nsys.stdin = open('go')\nsys.stdin.read()\n"
+        job = self.job("--num_processes 1", "", user=ann, wrap=["unshare", "-U"], program=["--no_python", "sh", "-c", 'mkfifo go && exec "$@" "$ACC_AGENT_SOCKET"', "sh", python, "-c", worker])
+        until(lambda: "at @" in job.stdout, lambda: f"the worker; {job.stdout} {job.stderr}")
+        self.assertIn("answer b'ok", job.stdout)
+        address = re.search(r"at (@\S+)", job.stdout)[1]
+        foreign = subprocess.run([python, "-c", speak, address], user=bob, group=bob, extra_groups=[], capture_output=True, text=True)
+        self.assertNotIn("answer b'ok", foreign.stdout, foreign.stderr)
+        write(job.folder + "/go", "")
+        self.assertEqual(job.wait(), 0, job.stderr)
+
     def test_old_attempts_filled_the_memory_disk(self):
         name = f"attempts{os.getpid()}"
         job = self.job(f"--num_processes 2 --max_restarts 20 --restart_delay 0 --rdzv_id {name}", "attempt=20 mark=last hold any exit=1",

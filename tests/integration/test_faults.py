@@ -259,9 +259,11 @@ class ErrorFiles(JobTest):
                   'json.dump({"message": {"message": "ValueError: bad data", "extraInfo": {"py_callstack": "Traceback (here)\\nValueError: bad data",'
                   ' "timestamp": "1"}}}, open(f, "w"))\n'
                   'raise SystemExit(5)\n')
-        job = self.job("--num_processes 2", "", program=["--no_python", "/usr/bin/python3", "-c", script])
-        self.assertEqual(job.wait(), 5, job.stderr)
-        self.assertIn("| ValueError: bad data", job.stderr)
+        # Of a relative folder of logs a script that changes its folder, as Hydra's do, didn't find it.
+        for flags in ("", "--log_dir logs"):
+            job = self.job(f"--num_processes 2 {flags}", "", program=["--no_python", "/usr/bin/python3", "-c", "import os; os.chdir('/'); " + script])
+            self.assertEqual(job.wait(), 5, job.stderr)
+            self.assertIn("| ValueError: bad data", job.stderr)
 
     def test_the_temporary_folder_is_removed(self):
         name = f"removed{os.getpid()}"

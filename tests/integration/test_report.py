@@ -1,7 +1,7 @@
 """The file of --report: whatever becomes of a job, it never is one of an older job."""
 import contextlib, json, os, signal, struct, subprocess, sys, tempfile, unittest
 
-from harness import ACC, JobTest, is_root, main, read, until, write
+from harness import ACC, NOBODY, JobTest, is_root, main, read, until, write
 
 
 class Report(JobTest):
@@ -76,6 +76,15 @@ class Report(JobTest):
                                           "raise RuntimeError('[../gloo/pair.cc:589] Connection closed by peer [127.0.0.1]:4')\n")
         self.assertIn("  others    rank 1 had written: KeyError: 'label'\n", told)
         self.assertEqual(report["first_failure"]["other_errors"], ["rank 1 had written: KeyError: 'label'"])
+
+    def test_of_a_time_out_the_rank_that_had_raised_and_hung_at_its_end_was_not_named(self):
+        told, report = self.failed_script("if rank == '1':\n"
+                                          "  print(\"Traceback (most recent call last):\\n  File 'x.py', line 3\\nKeyError: 'label'\", file=sys.stderr, flush=True)\n"
+                                          "  open('raised', 'w').close()\n  time.sleep(1000)\n"
+                                          "while not os.path.exists('raised'): time.sleep(.01)\n"
+                                          "raise RuntimeError('[../gloo/unbound_buffer.cc:136] Timed out waiting 5000ms for send operation to complete')\n")
+        self.assertEqual(report["first_failure"]["other_errors"], ["rank 1 had written: KeyError: 'label'"])
+        self.assertIn("  others    rank 1 had written: KeyError: 'label'\n", told)
 
     def test_a_script_that_is_not_there(self):
         ran, report = self.run_with_a_stale_one("nope.py")
@@ -196,6 +205,19 @@ class Report(JobTest):
             self.assertEqual(job.wait(), 73, job.stderr)
             self.assertIn(f"--report: can't write to '{link}': Permission denied", job.stderr)
             self.assertFalse(os.path.exists("/etc/acc-test-planted"))
+
+    def test_another_user_s_report_in_a_shared_folder_was_seen_after_the_whole_job(self):
+        if not is_root():
+            self.skipTest("needs root")
+        folder = self.enterContext(tempfile.TemporaryDirectory(prefix="acc-shared-"))
+        os.chmod(folder, 0o1777)
+        path = folder + "/report.json"
+        self.finished(f"--num_processes 1 --report {path}", "exit=0")
+        theirs = self.finished(f"--num_processes 1 --report {path}", "mark=up exit=0", 73, user=NOBODY)
+        self.assertEqual(theirs.events(), [])
+        self.assertIn(f"--report: can't write to '{path}': Operation not permitted", theirs.stderr)
+        self.assertEqual(os.stat(path).st_uid, 0)
+        self.finished(f"--num_processes 1 --report {path}", "exit=0")
 
     def test_output_to_a_closed_standard_output_was_lost_without_a_word(self):
         """However short the job: that nobody reads may be found at its very end."""

@@ -10,7 +10,7 @@
 using acc::agent::abort_words;
 using acc::agent::error_lines_before;
 using acc::agent::last_error_line;
-using acc::agent::names_lost_connection;
+using acc::agent::names_missing_peer;
 using acc::agent::own_error;
 using Lines = std::vector<std::string>;
 
@@ -161,14 +161,22 @@ TEST_CASE("a rank that lost its connection was named, not the one that had raise
           "[agent][report]") {
   const std::string gloo =
       "RuntimeError: [../gloo/pair.cc:589] Connection closed by peer [127.0.0.1]:4\n";
-  CHECK(names_lost_connection(kRaised + gloo));
-  CHECK(names_lost_connection(kRaised + "RuntimeError: Connection reset by peer\nwandb: bye\n"));
-  CHECK(names_lost_connection(
+  CHECK(names_missing_peer(kRaised + gloo));
+  CHECK(names_missing_peer(kRaised + "RuntimeError: Connection reset by peer\nwandb: bye\n"));
+  CHECK(names_missing_peer(
       kRaised +
       "torch.distributed.DistBackendError: NCCL error in: x.cpp:1, remote process exited "
       "or there was a network error\nncclRemoteError: A call failed\nLast error:\n"));
-  CHECK_FALSE(names_lost_connection(kRaised + "ValueError: loss is nan\n"));
-  CHECK_FALSE(names_lost_connection(kRaised + gloo + "retried\n" + kRaised + "ValueError: x\n"));
+  CHECK(names_missing_peer(
+      kRaised +
+      "RuntimeError: [../gloo/unbound_buffer.cc:136] Timed out waiting 5000ms for send "
+      "operation to complete\n"));
+  CHECK(names_missing_peer(
+      kRaised +
+      "torch.distributed.DistBackendError: [Rank 0] Watchdog caught collective operation "
+      "timeout: WorkNCCL(SeqNum=3, OpType=ALLREDUCE) ran for 600049 milliseconds\n"));
+  CHECK_FALSE(names_missing_peer(kRaised + "ValueError: loss is nan\n"));
+  CHECK_FALSE(names_missing_peer(kRaised + gloo + "retried\n" + kRaised + "ValueError: x\n"));
   CHECK(own_error(kRaised + "KeyError: 'label'\n") == "KeyError: 'label'");
   CHECK(own_error(kRaised + "KeyError: 'label'\n/x.py:3: UserWarning: leaked\n") ==
         "KeyError: 'label'");

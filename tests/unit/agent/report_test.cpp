@@ -109,7 +109,7 @@ TEST_CASE("the cure for CR LF was missing where env looked for the interpreter",
   failure.worker.status = Exited{127};
   const auto hint = [&](const std::string& tail) {
     failure.tail = tail;
-    return UserMessages::start_hint(failure, "./train.py", false);
+    return UserMessages::start_hint(failure, {"./train.py", false});
   };
   for (const std::string end : {"\\r'", "\\r\u2019", "\r'"})
     CHECK_THAT(hint("/usr/bin/env: 'python3" + end +
@@ -201,7 +201,7 @@ TEST_CASE("a coloured traceback had no error, no hint and escapes in the report"
       "    import torch\n"
       "\x1b[1;35mModuleNotFoundError\x1b[0m: \x1b[35mNo module named 'torch'\x1b[0m\n";
   take_output(failure, tail);
-  CHECK_THAT(UserMessages::start_hint(failure, "/usr/bin/python3", false),
+  CHECK_THAT(UserMessages::start_hint(failure, {"/usr/bin/python3", false}),
              Contains("/usr/bin/python3 has no module 'torch'"));
   CHECK_THAT(to_text(report, false),
              Contains("    | ModuleNotFoundError: No module named 'torch'\n"));
@@ -501,10 +501,10 @@ TEST_CASE("a missing module wasn't told where an exit handler wrote behind the e
   auto failure = failed_job().failures.front();
   failure.worker.status = Exited{1};
   failure.tail = "[rank1]: ModuleNotFoundError: No module named 'torch'\nwandb: summary loss 0.3\n";
-  CHECK_THAT(UserMessages::start_hint(failure, "/usr/bin/python3", false),
+  CHECK_THAT(UserMessages::start_hint(failure, {"/usr/bin/python3", false}),
              Contains("has no module 'torch'"));
   failure.worker.status = Exited{3};  // by itself, later
-  CHECK(UserMessages::start_hint(failure, "/usr/bin/python3", false).empty());
+  CHECK(UserMessages::start_hint(failure, {"/usr/bin/python3", false}).empty());
 }
 
 TEST_CASE("a module that a library does without was named as the cause an hour later",
@@ -516,7 +516,7 @@ TEST_CASE("a module that a library does without was named as the cause an hour l
       "    import triton\nModuleNotFoundError: No module named 'triton'\n";
   const auto hint = [&](const std::string& behind) {
     failure.tail = caught + behind;
-    return UserMessages::start_hint(failure, "/usr/bin/python3", false);
+    return UserMessages::start_hint(failure, {"/usr/bin/python3", false});
   };
   CHECK(hint("step 1 loss 0.3\nno data\n").empty());
   CHECK(hint("  0%|  | 0/10 [00:00<?]\r 10%|# | 1/10\nno data\n").empty());
@@ -531,7 +531,7 @@ TEST_CASE("a module that a library does without was named as the cause an hour l
 TEST_CASE("the hint for a missing module on another node didn't say where", "[agent][report]") {
   auto failure = failed_job().failures.front();
   failure.tail = "ModuleNotFoundError: No module named 'torch'\n";
-  CHECK_THAT(UserMessages::start_hint(failure, "/usr/bin/python3", false, "node7"),
+  CHECK_THAT(UserMessages::start_hint(failure, {"/usr/bin/python3", false, "node7"}),
              Contains("/usr/bin/python3 on node7 has no module 'torch'"));
 }
 
@@ -571,7 +571,7 @@ TEST_CASE("the probable cause of a lost connection stood in another rank's log a
 TEST_CASE("a script that doesn't find torch is told which Python ran it", "[agent][report]") {
   auto failure = failed_job().failures.front();
   const auto hint = [&](const std::string& program) {
-    return UserMessages::start_hint(failure, program, false);
+    return UserMessages::start_hint(failure, {program, false});
   };
   CHECK(hint("/usr/bin/python3").empty());
   failure.tail = "Traceback …\nModuleNotFoundError: No module named 'torch'\n";
@@ -596,6 +596,27 @@ TEST_CASE("a script that doesn't find torch is told which Python ran it", "[agen
   CHECK_THAT(hint("/usr/bin/python3"), Contains("has no module 'torch'"));
 }
 
+TEST_CASE("a port of the script's own that was taken was said to be MASTER_PORT",
+          "[agent][report]") {
+  auto failure = failed_job().failures.front();
+  const auto hint = [&] {
+    return UserMessages::start_hint(failure, {"python3", false, {}, 29600});
+  };
+  const std::string begin =
+      "RuntimeError: The server socket has failed to listen on any local network address. ";
+  failure.tail = begin +
+                 "The server socket has failed to bind to [::]:23456 (errno: 98 - Address "
+                 "already in use). The server socket has failed to bind to ?UNKNOWN? "
+                 "(errno: 98 - Address already in use).\n";
+  CHECK_THAT(hint(), Contains("port 23456 is the script's own choice, and taken"));
+  failure.tail = begin + "port: 23456, useIpv6: false, code: -98, name: EADDRINUSE\n";
+  CHECK_THAT(hint(), Contains("port 23456 is the script's own choice, and taken"));
+  failure.tail = begin + "port: 29600, useIpv6: false, code: -98, name: EADDRINUSE\n";
+  CHECK_THAT(hint(), Contains("MASTER_PORT is taken"));
+  failure.tail = begin + "\n";
+  CHECK_THAT(hint(), Contains("MASTER_PORT is taken"));
+}
+
 TEST_CASE("a script that wants a rank is told how to get one", "[agent][report]") {
   auto failure = failed_job().failures.front();
   for (const std::string error :
@@ -603,20 +624,20 @@ TEST_CASE("a script that wants a rank is told how to get one", "[agent][report]"
         "variable RANK expected, but not set",
         "KeyError: 'LOCAL_RANK'"}) {
     failure.tail = "Traceback …\n" + error + "\n";
-    CHECK(UserMessages::start_hint(failure, "/usr/bin/python3", false).empty());  // it has one
-    CHECK_THAT(UserMessages::start_hint(failure, "/usr/bin/python3", true),
+    CHECK(UserMessages::start_hint(failure, {"/usr/bin/python3", false}).empty());  // it has one
+    CHECK_THAT(UserMessages::start_hint(failure, {"/usr/bin/python3", true}),
                Catch::StartsWith("one plain process was started") &&
                    Contains("--nproc_per_node N, in front of the script, starts N workers"));
   }
   failure.tail = "KeyError: 'lr'";
-  CHECK(UserMessages::start_hint(failure, "/usr/bin/python3", true).empty());
+  CHECK(UserMessages::start_hint(failure, {"/usr/bin/python3", true}).empty());
 }
 
 TEST_CASE("an error whose words don't name the cure is told with it", "[agent][report]") {
   auto failure = failed_job().failures.front();
   const auto hint = [&](const std::string& tail) {
     failure.tail = tail;
-    return UserMessages::start_hint(failure, "/usr/bin/python3", false);
+    return UserMessages::start_hint(failure, {"/usr/bin/python3", false});
   };
   // As PyTorch 1.13 to 2.9 and argparse write them; some go on behind the line that matters.
   CHECK_THAT(hint("train.py: error: the following arguments are required: --local_rank\n"),
@@ -651,7 +672,7 @@ TEST_CASE("input and GPUs were advised of for errors that had been caught", "[ag
   CHECK_THAT(UserMessages::input_hint(failure), Contains("--stdin"));
   const auto hint = [&](const std::string& tail) {
     failure.tail = tail;
-    return UserMessages::start_hint(failure, "/usr/bin/python3", false);
+    return UserMessages::start_hint(failure, {"/usr/bin/python3", false});
   };
   const std::string ordinal = "CUDA error: invalid device ordinal";
   CHECK(hint("probing GPU 8: " + ordinal + " (ignored)\n" + raised + "ValueError: nan\n").empty());

@@ -216,6 +216,20 @@ SCENARIO("an agent goes by itself", "[rendezvous][membership]") {
   }
 }
 
+TEST_CASE("why a node had left while the round was being stopped was told nowhere",
+          "[rendezvous][membership]") {
+  auto options = options_for(2, 2);
+  options.starts_no_node_again = true;
+  RunningJob job{options, 2};
+  job.says(job.peers[0], RestartRequest{});
+  job.says(job.peers[1], Leave{"its acc-launch was killed"});
+  job.says(job.peers[0], Stopped{});
+  job.pass(kSecond * 30);
+  CHECK_THAT(job.last<Close>(job.peers[0]).reason, Contains("its acc-launch was killed"));
+  REQUIRE(job.last<Close>(job.peers[0]).first);
+  CHECK(job.last<Close>(job.peers[0]).first->cause == "lost: left: its acc-launch was killed");
+}
+
 TEST_CASE("the nodes of one launch waited ten minutes for one that had left for good",
           "[rendezvous][membership]") {
   for (const bool is_of_launch : {true, false}) {
