@@ -178,7 +178,29 @@ std::string first_host(std::string_view list) {
   return first.append(numbers.substr(0, numbers.find_first_of("-,]")));
 }
 
+constexpr std::uint32_t kFirstSpecialStep = 0xffff'fff0U;  // batch, interactive, external …
+
+/// A batch script has SLURM_PROCID and SLURM_NTASKS, too, and is no task.
+bool is_in_slurm_step(const Variables& variables) {
+  const auto number = variables.text("SLURM_STEP_ID");
+  if (number.empty()) return variables.has("SLURM_STEP_NUM_TASKS");
+  const auto step = parse_number<std::uint32_t>(number);
+  return step && *step < kFirstSpecialStep;
+}
+
+/// Empty: there are no tasks that srun would have started.
+std::string note_of_missing_srun(const Variables& variables) {
+  const auto tasks = parse_number<int>(variables.text("SLURM_NTASKS"));
+  if (!tasks || *tasks < 2 || is_in_slurm_step(variables)) return {};
+  return "Slurm job " + printable(variables.text("SLURM_JOB_ID"), 60) + " has " +
+         std::to_string(*tasks) +
+         " tasks, and this process was started without srun: it is a group of one. srun in front "
+         "of the program starts all of them; RANK=0 WORLD_SIZE=1 in its environment is for one "
+         "alone, without this note";
+}
+
 std::optional<LaunchEnvironment> read_slurm(const Variables& variables) {
+  if (!is_in_slurm_step(variables)) return std::nullopt;
   // srun sets the number of tasks of its step; SLURM_NTASKS is that of the allocation.
   const std::string_view tasks =
       variables.has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
@@ -277,7 +299,11 @@ LaunchEnvironment read_launch_environment(const Lookup& lookup) {
   } else {
     found = read_scheduler(variables);
   }
-  if (!found) return {};
+  if (!found) {
+    LaunchEnvironment alone;
+    if (variables.has("SLURM_JOB_ID")) alone.note = note_of_missing_srun(variables);
+    return alone;
+  }
   read_master(variables, *found);
   found->agent_socket = env::worker_socket_in(variables.text(env::kAccAgentSocket));
   found->round = parse_number<std::uint64_t>(variables.text(env::kAccRound));

@@ -30,13 +30,14 @@ struct LaunchEnvironment {
   std::string job;                     ///< identifies this job, and where possible this attempt
   std::string agent_socket;            ///< of our agent; empty: none
   std::optional<std::uint64_t> round;  ///< ACC_ROUND
+  std::string note;                    ///< for the user: why this process is alone; mostly empty
 
   /// True if the launcher says that all ranks are on this node.
   [[nodiscard]] bool all_local() const { return size == 1 || local_size == size; }
 };
 
 /// Innermost launcher first: RANK and WORLD_SIZE (acc-launch, torchrun and their like), Open MPI,
-/// MPICH and other PMI implementations, Slurm with more than one task.
+/// MPICH and other PMI implementations, a step of Slurm (srun) with more than one task.
 /// @throws Error invalid_argument naming variables and values: an incomplete or contradictory
 ///   environment.
 [[nodiscard]] LaunchEnvironment read_launch_environment(const Lookup& lookup);

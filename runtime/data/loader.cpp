@@ -131,7 +131,8 @@ std::int64_t LoaderBase::remainder(std::size_t from) const noexcept {
 
 void LoaderBase::set_epoch(std::uint64_t epoch) noexcept {
   state_ = {epoch, state_.seed, 0, false};
-  resumes_ = false;
+  begin_at_.reset();
+  ++edition_;
 }
 
 // A stream's length is only announced, and of dispatched batches rank 0 alone may have the samples.
@@ -155,13 +156,14 @@ void LoaderBase::restore(const LoaderState& state) {
                          std::to_string(state_.seed));
   }
   state_ = state;
-  resumes_ = true;
+  begin_at_ = state;
+  ++edition_;
 }
 
 /// Both are meant to be: a checkpoint of a loop that a pre-emption ended is gone on with in the
 /// middle, and a loop limited by break, as of an evaluation, begins anew each time. Together they
 /// part the run from one that is resumed.
-void LoaderBase::tell_begins_again() noexcept {
+void LoaderBase::tell_begins_again(const LoaderState& left) noexcept {
   if (rank_ != 0 || std::exchange(left_.is_told, true)) return;
   std::fprintf(
       stderr,
@@ -171,21 +173,26 @@ void LoaderBase::tell_begins_again() noexcept {
       "loader.set_epoch(loader.epoch() + 1) before the save to end the epoch in both, or "
       "loader.set_epoch(loader.epoch()) to begin it again in both; this message is not "
       "repeated\n",
-      options_.name.c_str(), static_cast<unsigned long long>(state_.samples),
-      static_cast<unsigned long long>(state_.epoch));
+      options_.name.c_str(), static_cast<unsigned long long>(left.samples),
+      static_cast<unsigned long long>(left.epoch));
 }
 
-std::size_t LoaderBase::enter_epoch() {
+void LoaderBase::begin_pass() noexcept {
   const bool is_saved = std::exchange(left_.is_saved, false);
-  if (!std::exchange(resumes_, false)) {
-    if (is_saved && state_.samples > 0) tell_begins_again();
-    state_.samples = 0;
-    state_.finished = false;
+  // A run that goes on from the checkpoint doesn't see the batch that was looked at before it.
+  if (begin_at_ && is_saved && state_ != *begin_at_) begin_at_.reset();
+  if (begin_at_) {
+    state_ = *begin_at_;
+    return;
   }
-  const std::size_t skipped = options_.skip_batches * shape_.global;
-  const std::size_t from = std::max(static_cast<std::size_t>(state_.samples), skipped);
-  *status_ = {false, remainder(from)};
-  return from;
+  if (is_saved && state_.samples > 0) {
+    if (left_.current == 0)
+      tell_begins_again(state_);
+    else  // it goes on if this pass is an inner loop of it, and is left if it is replaced
+      left_.superseded = left_.current;
+  }
+  state_.samples = 0;
+  state_.finished = false;
 }
 
 void LoaderBase::require_in_dataset(const IndexOrder& order) const {
@@ -199,14 +206,78 @@ PrefetchOptions LoaderBase::prefetch_options() const {
   return {options_.workers, options_.prefetch, options_.timeout, options_.name};
 }
 
-void LoaderBase::handed_out(std::size_t from, std::size_t steps, bool last) noexcept {
-  left_.is_saved = false;
-  status_->end_of_dataloader = last;
-  state_.samples = from + steps * shape_.global;
-  state_.finished = last;
+// ---- a pass ----
+
+LoaderPass::LoaderPass(LoaderBase& loader)
+    : pass_of_{loader},
+      gradient_state_{loader.options_.gradient_state},
+      number_{++loader.passes_},
+      edition_{loader.edition_} {
+  loader.begin_pass();
+  loader.left_.current = number_;
+  ++loader.left_.loops;
+  position_ = loader.state_;
+  is_last_ = position_.finished;
+  const std::size_t skipped = loader.options_.skip_batches * loader.shape_.global;
+  from_ = std::max(static_cast<std::size_t>(position_.samples), skipped);
+  *status_ = {false, loader.remainder(from_)};
+  loader.status_ = *status_;
+  if (!gradient_state_) return;
+  trainings_ = gradient_state_->trainings();
+  gradient_state_->enter(status_);
 }
 
-void LoaderBase::end_epoch() noexcept { state_ = {state_.epoch + 1, state_.seed, 0, false}; }
+LoaderPass::~LoaderPass() {
+  const bool moves = edition_ == pass_of_.edition_;
+  if (!ended_ && moves) {
+    if (gradient_state_ && gradient_state_->trainings() != trainings_) pass_of_.begin_at_.reset();
+    if (pass_of_.left_.superseded == number_) pass_of_.tell_begins_again(position_);
+  }
+  leave();
+}
+
+void LoaderPass::leave() noexcept {
+  if (std::exchange(ended_, true)) return;
+  --pass_of_.left_.loops;
+  if (pass_of_.left_.current == number_) pass_of_.left_.current = 0;
+  if (gradient_state_) gradient_state_->leave(status_);
+}
+
+void LoaderPass::move_to(std::size_t steps, bool finished) noexcept {
+  if (steps > 0) position_.samples = from_ + steps * pass_of_.shape_.global;
+  position_.finished = finished;
+  if (edition_ != pass_of_.edition_) return;
+  if (pass_of_.state_ != position_) pass_of_.left_.is_saved = false;
+  if (pass_of_.left_.superseded == number_) pass_of_.left_.superseded = 0;
+  pass_of_.state_ = position_;
+  pass_of_.left_.current = number_;
+}
+
+void LoaderPass::ask() noexcept {
+  move_to(steps_, false);
+  if (steps_ > 0 && edition_ == pass_of_.edition_) pass_of_.begin_at_.reset();
+  ++steps_;
+  is_new_ = false;
+}
+
+void LoaderPass::found(bool last) noexcept {
+  is_new_ = true;
+  is_last_ = last;
+  status_->end_of_dataloader = last;
+  pass_of_.status_ = *status_;
+}
+
+void LoaderPass::take_batch() noexcept {
+  if (std::exchange(is_new_, false)) move_to(steps_, is_last_);
+}
+
+void LoaderPass::end() noexcept {
+  if (ended_) return;
+  leave();
+  if (edition_ != pass_of_.edition_) return;
+  pass_of_.begin_at_.reset();
+  pass_of_.state_ = {position_.epoch + 1, position_.seed, 0, false};
+}
 
 std::string DispatchMessage::head() const {
   std::string head{static_cast<char>(kind)};

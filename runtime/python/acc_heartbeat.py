@@ -7,7 +7,7 @@
     with acc_heartbeat.section("evaluation", timeout=600): ...     # no heartbeat is due in here for 10 minutes
     acc_heartbeat.checkpoint(step)                                 # a complete checkpoint was written
 
-Without acc-launch all of it does nothing. It also lets the agent read this process's Python stacks: on a real-time
+Without acc-launch all of it does nothing, but it checks its arguments there, too. It also lets the agent read this process's Python stacks: on a real-time
 signal faulthandler writes them to memory (docs/worker-socket.md).
 """
 import atexit, contextlib, faulthandler, fcntl, math, mmap, operator, os, signal, socket, struct, sys, threading, time
@@ -179,8 +179,7 @@ def _whole_of_float(step):
 def heartbeat(step):
     """This process is alive, at this step, a whole number from 0 on: TypeError or ValueError for another. Once a step."""
     global _earlier
-    if _page is not None:
-        step = _whole(step)
+    step = _whole(step)
     if _pending and _page is not None:
         _take_over()
     if _page is not None:
@@ -194,8 +193,8 @@ def heartbeat(step):
 
 def checkpoint(step):
     """A complete checkpoint of this step was written: restarts count as progress from here."""
+    step = _whole(step)
     if _page is not None and not _pending:
-        step = _whole(step)
         struct.pack_into("QQ", _page, _at + 24, struct.unpack_from("Q", _page, _at + 24)[0] + 1, step)
         with contextlib.suppress(OSError, KeyError):
             _say(b"checkpoint %d" % step)
@@ -203,17 +202,31 @@ def checkpoint(step):
 
 def _milliseconds(timeout):
     """0, no limit: None, or no number above 0."""
-    limit = (timeout or 0) * 1000
+    try:
+        if isinstance(timeout, (str, bytes)):  # float() reads them, too
+            raise TypeError
+        limit = 0 if timeout is None else float(timeout) * 1000
+    except OverflowError:
+        limit = math.inf if timeout > 0 else 0
+    except (TypeError, ValueError, RuntimeError):  # the last of torch, for a tensor of several
+        raise TypeError(f"timeout is a number of seconds, not {timeout!r:.50}") from None
     return math.ceil(min(limit, _LONGEST_MS)) if limit > 0 else 0
+
+
+def _name_of(section):
+    if not isinstance(section, str):
+        raise TypeError(f"a section's name is text, not {section!r:.50}")
+    return section.encode(errors="replace")[:55]
 
 
 @contextlib.contextmanager
 def section(name, timeout=None):
     """A part that may take longer than a step; with a timeout in seconds, no longer than that; math.inf: 100 years."""
+    name, limit = _name_of(name), _milliseconds(timeout)
     if _page is None:
         yield
         return
-    _sections.append((name.encode()[:55], time.monotonic_ns(), _milliseconds(timeout)))
+    _sections.append((name, time.monotonic_ns(), limit))
     _show(_sections[-1])
     try:
         yield

@@ -53,6 +53,10 @@ std::uint64_t accumulation_of(const AcceleratorOptions& options) {
   return *options.gradient_accumulation_steps;
 }
 
+std::size_t without_padding(std::size_t there, const GradientState& loader) {
+  return samples_for_metrics(there, loader.end_of_dataloader(), loader.remainder());
+}
+
 LossScalerOptions scaler_for(MixedPrecision precision, LossScalerOptions options) {
   options.enabled = options.enabled && precision == MixedPrecision::fp16;
   return options;
@@ -151,9 +155,7 @@ HostTensor Accelerator::gather_for_metrics(const ConstTensorView& mine) {
   HostTensor all = gather(mine);
   if (mine.shape.empty()) return all;  // one value of each rank: no duplicates
   const auto there = static_cast<std::size_t>(all.shape().front());
-  const GradientState& loader = *state().gradient_state;
-  const std::size_t count =
-      samples_for_metrics(there, loader.end_of_dataloader(), loader.remainder());
+  const std::size_t count = without_padding(there, *state().gradient_state);
   return count == there ? all : first_of(all.view(), count);
 }
 
@@ -166,8 +168,7 @@ std::vector<HostTensor> Accelerator::gather_for_metrics(std::span<const TensorVi
 std::vector<std::string> Accelerator::gather_for_metrics(std::span<const std::string> mine) {
   const InUserCall within{UserCall::gather_for_metrics};
   std::vector<std::string> all = gather_object(mine);
-  const GradientState& loader = *state().gradient_state;
-  all.resize(samples_for_metrics(all.size(), loader.end_of_dataloader(), loader.remainder()));
+  all.resize(without_padding(all.size(), *state().gradient_state));
   return all;
 }
 
@@ -264,6 +265,7 @@ double Accelerator::backward_factor() const {
 }
 
 void Accelerator::end_backward() {
+  state().gradient_state->note_training();
   // A loop with several models runs backward through some of them. If none has begun there was no
   // gradient at all, which the reducers report by name.
   const bool any = std::ranges::any_of(state().reducers, &GradientReducer::in_backward);

@@ -11,6 +11,8 @@
 
 #include <acc/process_group.hpp>
 #include <algorithm>
+#include <atomic>
+#include <cstdio>
 #include <exception>
 #include <thread>
 
@@ -84,6 +86,11 @@ std::string hint_about_master(const LaunchEnvironment& launch) {
          ", the host of rank 0: the others look for it there";
 }
 
+void tell_once(const std::string& note) {
+  static std::atomic_flag told;
+  if (!note.empty() && !told.test_and_set()) std::fprintf(stderr, "acc: note: %s\n", note.c_str());
+}
+
 bool has_gone(Store& store) {
   try {
     (void)store.peek("acc/present");
@@ -128,6 +135,7 @@ ProcessGroup ProcessGroup::from_environment(Options options) {
   const auto lookup = environment();
   options = with_environment(std::move(options), lookup);
   const auto launch = read_launch_environment(lookup);
+  tell_once(launch.note);
   GroupConfig config;
   config.rank = launch.rank;
   config.size = launch.size;

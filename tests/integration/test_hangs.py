@@ -163,6 +163,12 @@ class Python(HangTest):
         write(path, begin + script)
         return self.run_job(workers, "", code, program=[shutil.which("python3"), path], env={"ACC_HEARTBEAT_FOLDER": os.path.abspath(MODULE), **(env or {})}, flags=flags)
 
+    def run_alone(self, script):
+        """Without acc-launch, and without a complaint."""
+        begin = "import sys, time; sys.path.insert(0, sys.argv[1]); import acc_heartbeat\n"
+        done = subprocess.run(["python3", "-c", begin + script, MODULE], capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
     def test_one_that_had_finished_was_told_nowhere_but_those_that_waited_for_it(self):
         path = os.path.join(self.enterContext(tempfile.TemporaryDirectory(prefix="acc-hang-")), "train.py")
         write(path, UNEVEN)
@@ -312,20 +318,35 @@ for step, seen in ((3.0, 3), (Floating(4), 4), (Scalar(), 7), (-0.0, 0), (1e30, 
                   "    with acc_heartbeat.section('evaluation', timeout=limit): time.sleep(0.3)\n"
                   "assert not acc_heartbeat._sections\n")
         self.run_script(script, 0)
-        alone = ("import sys, time; sys.path.insert(0, sys.argv[1]); import acc_heartbeat\n" + script +
-                 "with acc_heartbeat.section(None, timeout='ten'): acc_heartbeat.heartbeat('x')\n")
-        done = subprocess.run(["python3", "-c", alone, MODULE], capture_output=True, text=True, timeout=60, check=False)
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.run_alone(script)
 
     def test_a_section_of_no_name_or_limit_is_refused_before_it_begins(self):
-        self.run_script("""
-for name, limit in ((None, 1), ("evaluation", "ten")):
+        script = """
+said = []
+for name, limit in ((None, 1), (5, None), ("evaluation", "3"), ("evaluation", [3])):
     try:
         with acc_heartbeat.section(name, timeout=limit): raise SystemExit("it began")
-    except (AttributeError, TypeError): pass
+    except TypeError as error: said.append(str(error))
+assert said == ["a section's name is text, not None", "a section's name is text, not 5", "timeout is a number of seconds, not '3'", "timeout is a number of seconds, not [3]"], said
 assert not acc_heartbeat._sections
 with acc_heartbeat.section("later", timeout=5): acc_heartbeat.heartbeat(1)
-""", 0)
+class Scalar:  # of NumPy or torch
+    def __float__(self): return 2.5
+with acc_heartbeat.section("\\udc80", timeout=Scalar()): pass
+with acc_heartbeat.section("later", timeout=10**400): pass
+"""
+        self.run_script(script, 0)
+        self.run_alone(script)
+
+    def test_a_wrong_step_was_noticed_under_acc_launch_only(self):
+        self.run_alone("""
+for report in (acc_heartbeat.heartbeat, acc_heartbeat.checkpoint):
+    report(3.0)
+    for step in (0.37, -1, "12", None):
+        try: report(step)
+        except (TypeError, ValueError): continue
+        raise SystemExit(f"{step!r} was taken")
+""")
 
 
 class SeveralPrograms(HangTest):

@@ -162,6 +162,21 @@ class Package(unittest.TestCase):
             source.write_text(f"#include <acc/{header}>\ntypedef int nothing;\n")
             self.compile("gcc", "-std=c99", source)
 
+    def test_a_program_of_an_older_standard_reads_first_that_the_headers_need_another(self):
+        headers = sorted((self.prefix / "include/acc").glob("*.hpp"))
+        source, refused = self.folder / "older.cpp", 0
+        for compiler in [name for name in ("g++", "clang++") if shutil.which(name)]:
+            for header in headers:
+                source.write_text(f"#include <acc/{header.name}>\n")
+                done = subprocess.run([compiler, "-std=c++17", "-fsyntax-only", f"-I{self.prefix}/include", source], capture_output=True, text=True,
+                                      timeout=LIMIT_S, check=False)
+                if done.returncode != 0:
+                    refused += 1
+                    with self.subTest(compiler=compiler, header=header.name):
+                        first = re.search("error: (.*)", done.stderr)[1]
+                        self.assertIn("the headers acc/*.hpp need C++20: compile with -std=c++20", first)
+        self.assertGreater(refused, 20)
+
     def test_options_named_one_by_one_give_no_warning(self):
         compilers = [name for name in ("g++", "clang++") if shutil.which(name)]
         for compiler in compilers:

@@ -113,6 +113,23 @@ class RealSlurm(Planning):
         self.assertIn("SLURM_NTASKS=2", read(self.folder + "/env"))
         self.assertEqual(list(plans_in(self.plans)), [None])
 
+    def test_a_program_that_a_batch_script_started_without_srun_waited_for_tasks_that_nothing_had_started(self):
+        library = os.path.abspath(os.path.join(BIN, "../lib/libacc.so"))
+        write(self.folder + "/group.py", f"""import ctypes
+library, group = ctypes.CDLL({library!r}), ctypes.c_void_p()
+for _ in range(2): assert library.acc_init(None, ctypes.byref(group)) == 0
+print(f"rank {{library.acc_rank(group)}} of {{library.acc_size(group)}}", flush=True)
+""")
+        script = self.folder + "/batch.sh"
+        write(script, "#!/bin/sh\nexport ACC_INIT_TIMEOUT=30\npython3 group.py\necho then\nsrun -n 2 python3 group.py\necho done\n", 0o755)
+        done = subprocess.run(["sbatch", "-N", "1", "-n", "2", "-o", self.folder + "/batch.out", script], env={**self.slurm.env, **self.env},
+                              cwd=self.folder, capture_output=True, text=True, timeout=30 * PATIENCE, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        until(lambda: os.path.exists(self.folder + "/batch.out") and read(self.folder + "/batch.out").endswith("done\n"), "the batch script", 60)
+        alone, together = read(self.folder + "/batch.out").split("then\n")
+        self.assertRegex(alone, r"\Aacc: note: Slurm job \d+ has 2 tasks, and this process was started without srun: .*\nrank 0 of 1\n\Z")
+        self.assertEqual(sorted(together.splitlines()), ["done", "rank 0 of 2", "rank 1 of 2"])
+
     def test_workers_of_all_tasks_are_one_job(self):
         self.check_one_job(lambda *words: self.srun("-N", "1", *words))
 

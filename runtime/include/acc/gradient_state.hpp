@@ -1,7 +1,9 @@
 #pragma once
 
+#include <acc/detail/cxx20.hpp>
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <vector>
 
@@ -34,6 +36,7 @@ class GradientState {
 
   /// Once for each batch, before its forward pass. @return sync_gradients().
   bool next_batch() noexcept {
+    note_training();
     if (with_dataloader_ && end_of_dataloader()) {
       batches_ = 0;
       sync_ = true;
@@ -55,10 +58,16 @@ class GradientState {
     sync_ = batches_ % steps_ == 0;
   }
 
+  /// A batch is trained with: next_batch(), or a backward pass of a loop that doesn't call it.
+  void note_training() noexcept { ++trainings_; }
+  /// So many calls of note_training().
+  [[nodiscard]] std::uint64_t trainings() const noexcept { return trainings_; }
+
   // -- the loader that is being iterated over: the innermost, as one loop may stand in another --
   void enter(std::shared_ptr<const LoaderStatus> loader) { loaders_.push_back(std::move(loader)); }
   void leave(const std::shared_ptr<const LoaderStatus>& loader) noexcept {
-    std::erase(loaders_, loader);
+    const auto last = std::find(loaders_.rbegin(), loaders_.rend(), loader);
+    if (last != loaders_.rend()) loaders_.erase(std::next(last).base());
   }
   [[nodiscard]] bool in_dataloader() const noexcept { return !loaders_.empty(); }
   [[nodiscard]] bool end_of_dataloader() const noexcept {
@@ -73,6 +82,7 @@ class GradientState {
   bool with_dataloader_;
   bool each_batch_;
   std::uint64_t batches_ = 0;
+  std::uint64_t trainings_ = 0;
   bool sync_ = true;
   std::vector<std::shared_ptr<const LoaderStatus>> loaders_;
 };

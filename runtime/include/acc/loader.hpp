@@ -67,8 +67,8 @@ struct LoaderOptions {
 struct LoaderState {
   std::uint64_t epoch = 0;
   std::uint64_t seed = 0;
-  std::uint64_t samples = 0;  ///< of this epoch, handed out over all ranks
-  bool finished = false;      ///< the last batch of this epoch was handed out
+  std::uint64_t samples = 0;  ///< of this epoch, taken by all ranks together
+  bool finished = false;      ///< the last batch of this epoch was taken
   friend bool operator==(const LoaderState&, const LoaderState&) = default;
 };
 /// "epoch=3 seed=42 samples=512 finished=0"
@@ -83,20 +83,25 @@ class LoaderBase {
   /// announced_of_stream. Nothing: a stream of unknown length.
   /// @throws Error invalid_argument  more batches are skipped than there are
   [[nodiscard]] std::optional<std::size_t> length() const;
-  [[nodiscard]] const LoaderStatus& status() const noexcept { return *status_; }
+  [[nodiscard]] const LoaderStatus& status() const noexcept { return status_; }
   [[nodiscard]] std::uint64_t epoch() const noexcept { return state_.epoch; }
   /// The next iteration is over this epoch, from its beginning.
   /// Before a save, behind a loop that was left: a run that goes on from there does the same.
+  /// Iterators that still live no longer move the position.
   void set_epoch(std::uint64_t epoch) noexcept;
-  /// Within the loop the current batch counts as done. Of a loop that was left (break) it is the
-  /// position behind the last batch, while the next loop begins the epoch again: taken there, and
-  /// not followed by set_epoch() or restore(), it brings a warning on stderr of rank 0, once.
+  /// Position of the iterator that was moved last. A batch counts as done once it was taken from
+  /// the iterator (*it): in the body of a range-for the current one does, and behind ++it the next
+  /// one doesn't yet. Of a loop that was left (break) it is the position behind the last batch,
+  /// while the next loop begins the epoch again: taken there, and not followed by set_epoch() or
+  /// restore(), it brings a warning on stderr of rank 0, once.
   [[nodiscard]] const LoaderState& state() const noexcept {
     if (left_.loops == 0) left_.is_saved = true;
     return state_;
   }
-  /// The next iteration goes on from there; if that was the end of an epoch it has no batches. The
-  /// seed of `shuffle` is the state's from now on.
+  /// The next iteration goes on from there; if that was the end of an epoch it has no batches. One
+  /// that asks for its first batch only, and neither saves nor trains, doesn't use it up: so a
+  /// program may look at *loader.begin() first. The seed of `shuffle` is the state's from now on.
+  /// Iterators that still live no longer move the position.
   /// @throws Error invalid_argument  options().sampler has another seed; or the position is beyond
   ///   the samples of an epoch: the data set has shrunk since
   void restore(const LoaderState& state);
@@ -118,16 +123,11 @@ class LoaderBase {
   void require_wire(bool wired) const;
   /// @throws Error invalid_argument  there is nothing to read samples with, where they are read
   void require_source(bool given) const;
-  /// @return samples of the epoch that are passed over.
-  std::size_t enter_epoch();
   [[nodiscard]] PrefetchOptions prefetch_options() const;
   /// @throws Error invalid_argument  the sampler names a sample that the dataset hasn't
   void require_in_dataset(const IndexOrder& order) const;
   /// @throws Error invalid_argument  the position is beyond the samples of an epoch
   void require_in_epoch(const LoaderState& state) const;
-  /// So many steps, counted from `from`.
-  void handed_out(std::size_t from, std::size_t steps, bool last) noexcept;
-  void end_epoch() noexcept;
 
   LoaderOptions options_;
   ProcessGroup group_;  ///< none: alone
@@ -137,28 +137,77 @@ class LoaderBase {
   std::optional<std::size_t> samples_;
   std::size_t dataset_size_;  ///< where it isn't a stream
   bool stream_;
-  std::shared_ptr<LoaderStatus> status_ = std::make_shared<LoaderStatus>();
+  LoaderStatus status_;
   LoaderState state_;
   std::chrono::nanoseconds waited_{0};
   /// Whether the position is in a checkpoint at which a loop was left.
   struct LeftLoop {
-    int loops = 0;          ///< that are running
-    bool is_saved = false;  ///< the position: since the last batch
-    bool is_told = false;   ///< that the epoch begins again
+    int loops = 0;                 ///< that are running
+    bool is_saved = false;         ///< the position: since the last batch
+    bool is_told = false;          ///< that the epoch begins again
+    std::uint64_t current = 0;     ///< number of the pass that state_ is of, while it runs
+    std::uint64_t superseded = 0;  ///< number of a pass that was saved, and then another began
   };
   mutable LeftLoop left_;
 
  private:
   friend class Accelerator;
+  friend class LoaderPass;
   /// state(), not for a checkpoint.
   [[nodiscard]] const LoaderState& position() const noexcept { return state_; }
   /// position() is in a checkpoint, also if it was taken within the loop, where a program may have
   /// state() only shown.
   void note_saved() const noexcept { left_.is_saved = true; }
-  void tell_begins_again() noexcept;
+  /// Sets state_ to where the next pass begins.
+  void begin_pass() noexcept;
+  void tell_begins_again(const LoaderState& left) noexcept;
   /// LoaderStatus::remainder before the first batch.
   [[nodiscard]] std::int64_t remainder(std::size_t from) const noexcept;
-  bool resumes_ = false;  ///< state_ is where the next iteration begins
+  std::optional<LoaderState> begin_at_;  ///< restored, until a second batch is asked for
+  std::uint64_t passes_ = 0;             ///< that have begun
+  std::uint64_t edition_ = 0;            ///< of state_: calls of set_epoch() and restore()
+};
+
+/// One pass of an iterator over a loader. Each has a position of its own, in the epoch in which it
+/// began; the loader's is that of the pass that was moved last. So a loop may stand in another one
+/// over the same loader, and an iterator may be replaced while it lives.
+class LoaderPass {
+ public:
+  LoaderPass(const LoaderPass&) = delete;
+  LoaderPass& operator=(const LoaderPass&) = delete;
+  /// The current batch counts as done from now on.
+  void take_batch() noexcept;
+
+ protected:
+  explicit LoaderPass(LoaderBase& loader);
+  ~LoaderPass();
+  /// The next batch is asked for: those before it are done.
+  void ask() noexcept;
+  void found(bool last) noexcept;
+  void end() noexcept;
+  [[nodiscard]] bool has_more() const noexcept { return !ended_ && !is_last_; }
+  [[nodiscard]] std::uint64_t epoch() const noexcept { return position_.epoch; }
+  /// Samples of the epoch that are passed over.
+  [[nodiscard]] std::size_t from() const noexcept { return from_; }
+  void set_remainder(std::int64_t samples) noexcept { status_->remainder = samples; }
+
+ private:
+  /// position_ behind so many steps is the loader's.
+  void move_to(std::size_t steps, bool finished) noexcept;
+  void leave() noexcept;
+
+  LoaderBase& pass_of_;
+  std::shared_ptr<GradientState> gradient_state_;
+  std::shared_ptr<LoaderStatus> status_ = std::make_shared<LoaderStatus>();
+  std::uint64_t number_;
+  std::uint64_t edition_;
+  std::uint64_t trainings_ = 0;  ///< GradientState::trainings() at the beginning
+  LoaderState position_;
+  std::size_t from_ = 0;
+  std::size_t steps_ = 0;  ///< that were asked for
+  bool is_last_ = false;   ///< the current one
+  bool is_new_ = false;    ///< it wasn't taken yet
+  bool ended_ = false;
 };
 
 /// What rank 0 sends to each rank in a dispatched step. The first byte of a message: what it is.
@@ -182,6 +231,12 @@ class Epoch;
 /// is one epoch; the next loop the next one. Behind a loop that is left early, without restore or
 /// set_epoch, the next one begins the same epoch again. One thread; the loader stays where it is
 /// meanwhile. An exception of the dataset is thrown by the loop at the batch concerned.
+///
+/// Iterators are independent of one another, but for the loader's state() and epoch(), which are
+/// those of the one that was moved last. A complete loop inside a loop over the same loader doesn't
+/// end the outer one's epoch; state() between its end and the outer loop's next batch is behind the
+/// inner one's epoch, so save before it. Two iterators that live at once read at once: `get` is
+/// called concurrently then, also with one worker.
 template <class Sample, class Batch = std::vector<Sample>>
 class DataLoader : public LoaderBase {
  public:
@@ -219,8 +274,12 @@ class DataLoader : public LoaderBase {
     using difference_type = std::ptrdiff_t;
     explicit Iterator(DataLoader& loader)
         : epoch_{std::make_unique<Epoch<Sample, Batch>>(loader)}, batch_{epoch_->next()} {}
-    Batch& operator*() { return *batch_; }
-    Batch* operator->() { return &*batch_; }
+    /// The batch counts as done from now on: LoaderBase::state().
+    Batch& operator*() {
+      epoch_->take_batch();
+      return *batch_;
+    }
+    Batch* operator->() { return &**this; }
     Iterator& operator++() {
       batch_ = epoch_->next();
       return *this;
@@ -239,7 +298,7 @@ class DataLoader : public LoaderBase {
   [[nodiscard]] DataLoader skip_first_batches(std::size_t batches) const {
     DataLoader skipping = *this;
     skipping.options_.skip_batches = batches;
-    skipping.status_ = std::make_shared<LoaderStatus>();
+    skipping.status_ = {};
     skipping.left_ = {};
     return skipping;
   }

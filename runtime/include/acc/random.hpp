@@ -1,5 +1,6 @@
 #pragma once
 
+#include <acc/detail/cxx20.hpp>
 #include <acc/sampler.hpp>
 #include <array>
 #include <cstdint>

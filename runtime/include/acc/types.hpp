@@ -1,5 +1,6 @@
 #pragma once
 
+#include <acc/detail/cxx20.hpp>
 #include <bit>
 #include <cstddef>
 #include <cstdint>

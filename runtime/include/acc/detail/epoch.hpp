@@ -44,21 +44,17 @@ class UnitsAhead {
 };
 
 template <class Sample, class Batch>
-class Epoch {
+class Epoch : public LoaderPass {
   using Loader = DataLoader<Sample, Batch>;
   using Samples = std::vector<Sample>;
 
  public:
-  explicit Epoch(Loader& loader) : loader_{loader}, from_{loader.enter_epoch()} {
-    if (!loader_.state_.finished) open();
-    if (loader_.options_.gradient_state) loader_.options_.gradient_state->enter(loader_.status_);
-    ++loader_.left_.loops;
+  explicit Epoch(Loader& loader) : LoaderPass{loader}, loader_{loader} {
+    if (has_more()) open();
   }
   ~Epoch() {
-    --loader_.left_.loops;
     if (batches_) loader_.waited_ += batches_->waited();
     if (steps_ahead_) loader_.waited_ += steps_ahead_->waited();
-    if (loader_.options_.gradient_state) loader_.options_.gradient_state->leave(loader_.status_);
   }
   Epoch(const Epoch&) = delete;
   Epoch& operator=(const Epoch&) = delete;
@@ -66,15 +62,11 @@ class Epoch {
   std::optional<Batch> next() {
     std::optional<Batch> batch;
     bool last = false;
-    if (!ended_ && !loader_.state_.finished) {
-      ++steps_;  // also if reading it fails
+    if (has_more()) {
+      ask();  // also if reading it fails
       batch = dispatching() ? dispatched(last) : batches_->next(last);
     }
-    if (!batch) {
-      if (!std::exchange(ended_, true)) loader_.end_epoch();
-      return std::nullopt;
-    }
-    loader_.handed_out(from_, steps_, last);
+    batch ? found(last) : end();
     return batch;
   }
 
@@ -104,10 +96,10 @@ class Epoch {
     auto rules = loader_.options_.rules();
     // Alone nothing needs to be even: the last batch is as short as it is.
     if (loader_.ranks_ == 1) rules.even_batches = false;
-    auto order = loader_.options_.sampler->order(loader_.state_.epoch);
+    auto order = loader_.options_.sampler->order(epoch());
     loader_.require_in_dataset(order);  // all ranks know it: none waits for another
     auto shard = std::make_shared<BatchSamplerShard>(std::move(order), rules, loader_.rank_,
-                                                     loader_.ranks_, from_);
+                                                     loader_.ranks_, from());
     const std::size_t count = shard->size();
     batches_.emplace(
         [this, shard, count](std::size_t number) -> std::optional<Batch> {
@@ -117,12 +109,12 @@ class Epoch {
         count, loader_.prefetch_options());
   }
   void open_share_of_stream() {
-    auto samples = loader_.open_(loader_.state_.epoch);
+    auto samples = loader_.open_(epoch());
     if (ranks() == 1) {
       pass_over(samples);
     } else {
       auto shard = std::make_shared<IterableDatasetShard<Sample>>(
-          std::move(samples), loader_.options_.rules(), loader_.rank_, loader_.ranks_, from_);
+          std::move(samples), loader_.options_.rules(), loader_.rank_, loader_.ranks_, from());
       samples = [shard] { return shard->next(); };
     }
     batches_.emplace(
@@ -139,7 +131,7 @@ class Epoch {
   // -- rank 0 reads for all --
   void open_dispatched_stream() {
     auto first = std::make_shared<Samples>();  // what the epoch began with, to fill up the end
-    auto stream = loader_.open_(loader_.state_.epoch);
+    auto stream = loader_.open_(epoch());
     Stream<Sample> samples = [this, first, stream = std::move(stream)] {
       auto sample = stream();
       if (sample && first->size() < ranks()) first->push_back(*sample);
@@ -155,9 +147,9 @@ class Epoch {
         std::nullopt, one_worker());
   }
   void open_dispatched() {
-    const auto order = loader_.options_.sampler->order(loader_.state_.epoch);
+    const auto order = loader_.options_.sampler->order(epoch());
     BatchRules rules{loader_.shape_.global, loader_.options_.drop_last, false, false};
-    auto steps = std::make_shared<BatchSamplerShard>(order, rules, 0, 1, from_);
+    auto steps = std::make_shared<BatchSamplerShard>(order, rules, 0, 1, from());
     const std::size_t count = steps->size();
     const std::size_t fill = std::min(order.size(), ranks());
     steps_ahead_.emplace(
@@ -190,7 +182,7 @@ class Epoch {
     const auto head = loader_.rank_ == 0 ? send_step(samples) : receive_step(samples);
     if (head.kind == DispatchMessage::Kind::end) return std::nullopt;
     last = head.kind == DispatchMessage::Kind::last;
-    if (last) loader_.status_->remainder = static_cast<std::int64_t>(head.samples);
+    if (last) set_remainder(static_cast<std::int64_t>(head.samples));
     return loader_.collate_(std::move(samples));
   }
   DispatchMessage send_step(Samples& own) {
@@ -236,7 +228,7 @@ class Epoch {
     return options;
   }
   void pass_over(const Stream<Sample>& stream) const {
-    for (std::size_t i = 0; i < from_ && stream(); ++i) {
+    for (std::size_t i = 0; i < from() && stream(); ++i) {
     }
   }
   Samples read(const std::vector<std::size_t>& indices) const {
@@ -258,9 +250,6 @@ class Epoch {
   }
 
   Loader& loader_;
-  std::size_t from_;
-  std::size_t steps_ = 0;
-  bool ended_ = false;
   // Destroyed first: their threads use what stands above.
   std::optional<UnitsAhead<Batch>> batches_;
   std::optional<UnitsAhead<Step>> steps_ahead_;

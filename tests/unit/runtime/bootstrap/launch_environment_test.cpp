@@ -104,6 +104,7 @@ TEST_CASE("each launcher's variables are understood", "[bootstrap]") {
       {"Slurm",
        {{"SLURM_PROCID", "3"},
         {"SLURM_NTASKS", "4"},
+        {"SLURM_STEP_ID", "0"},
         {"SLURM_LOCALID", "1"},
         {"SLURM_NNODES", "2"}},
        3,
@@ -130,6 +131,47 @@ TEST_CASE("each launcher's variables are understood", "[bootstrap]") {
     CHECK(found.local_rank.value_or(-1) == row.local_rank);
     CHECK(found.local_size.value_or(-1) == row.local_size);
   }
+}
+
+TEST_CASE(
+    "a program that a Slurm batch script started without srun waited 300 s for its other tasks",
+    "[bootstrap]") {
+  const Variables script{{"SLURM_JOB_ID", "9"},
+                         {"SLURM_PROCID", "0"},
+                         {"SLURM_NTASKS", "4"},
+                         {"SLURM_NNODES", "2"},
+                         {"SLURM_LOCALID", "0"}};
+  const auto with = [&](const Variables& more) {
+    auto all = more;
+    all.insert(script.begin(), script.end());
+    return read(all);
+  };
+  // As some versions number a batch script, the shell of salloc and other steps of their own.
+  for (const Variables& special :
+       {Variables{}, Variables{{"SLURM_STEP_ID", "4294967291"}},
+        Variables{{"SLURM_STEP_ID", "4294967290"}, {"SLURM_STEP_NUM_TASKS", "1"}},
+        Variables{{"SLURM_STEP_ID", "batch"}}}) {
+    const auto found = with(special);
+    CAPTURE(special);
+    CHECK(found.size == 1);
+    CHECK(found.launcher.empty());
+    CHECK(found.note.find("Slurm job 9 has 4 tasks, and this process was started without srun") ==
+          0);
+  }
+  CHECK(read({{"SLURM_JOB_ID", "9"}, {"SLURM_NTASKS", "4"}}).note.size() > 0);  // salloc
+  const auto silent = [&](const Variables& more, int size) {
+    const auto found = with(more);
+    CAPTURE(more);
+    CHECK(found.size == size);
+    CHECK(found.note.empty());
+  };
+  silent({{"SLURM_STEP_ID", "0"}}, 4);
+  silent({{"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}}, 1);
+  silent({{"RANK", "0"}, {"WORLD_SIZE", "1"}}, 1);
+  silent({{"RANK", "0"}, {"WORLD_SIZE", "2"}}, 2);
+  silent({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "3"}}, 3);
+  silent({{"SLURM_NTASKS", "1"}}, 1);
+  CHECK(read({}).note.empty());
 }
 
 TEST_CASE("the innermost launcher is believed", "[bootstrap]") {

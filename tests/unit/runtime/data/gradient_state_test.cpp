@@ -64,6 +64,18 @@ TEST_CASE("the innermost loader is asked", "[runtime][data]") {
   CHECK_FALSE(state.in_dataloader());
 }
 
+TEST_CASE("a loader that was entered twice is left once", "[runtime][data]") {
+  GradientState state;
+  const auto loader = std::make_shared<LoaderStatus>();
+  state.enter(loader);
+  state.enter(loader);
+  state.leave(loader);
+  CHECK(state.in_dataloader());
+  state.leave(loader);
+  CHECK_FALSE(state.in_dataloader());
+  state.leave(loader);
+}
+
 TEST_CASE("no steps count as one", "[runtime][data]") {
   GradientState state{0};
   CHECK(state.next_batch());

@@ -155,6 +155,94 @@ TEST_CASE("loops may stand in one another", "[runtime][data]") {
   CHECK(ends == std::vector<bool>{false, false, true, false, false, false, true, true});
 }
 
+TEST_CASE("an endless iterator made the accelerator forget the loader in its second epoch",
+          "[runtime][data]") {
+  for (const unsigned workers : {0U, 2U}) {
+    auto options = with(2, workers);
+    options.gradient_state = std::make_shared<GradientState>(2);
+    Loader loader{count_to(6), options};
+    std::vector<bool> syncs;
+    auto it = loader.begin();
+    for (int step = 0; step < 9; ++step) {
+      if (it == loader.end()) {
+        CHECK_FALSE(options.gradient_state->in_dataloader());  // at its end it is left
+        it = loader.begin();
+      }
+      CHECK(options.gradient_state->in_dataloader());
+      syncs.push_back(options.gradient_state->next_batch());
+      CHECK(loader.epoch() == static_cast<std::uint64_t>(step / 3));
+      ++it;
+    }
+    CHECK(syncs == std::vector<bool>{false, true, true, false, true, true, false, true, true});
+    CHECK(loader.epoch() == 3);
+  }
+}
+
+TEST_CASE("an iterator at its end in a loop over another loader ended each step of that one",
+          "[runtime][data]") {
+  auto options = with(1);
+  options.gradient_state = std::make_shared<GradientState>();
+  const GradientState& state = *options.gradient_state;
+  Loader training{count_to(3), options};
+  Loader evaluation{count_to(2), options};
+  std::vector<bool> ends;
+  auto it = evaluation.begin();
+  for ([[maybe_unused]] auto& batch : training) {
+    for (it = evaluation.begin(); it != evaluation.end(); ++it)
+      ends.push_back(state.end_of_dataloader());
+    ends.push_back(state.end_of_dataloader());
+  }
+  CHECK(ends == std::vector<bool>{false, true, false, false, true, false, false, true, true});
+}
+
+TEST_CASE("a loop over the same loader inside a loop ended the outer one's epoch twice",
+          "[runtime][data]") {
+  auto options = with(2);
+  options.gradient_state = std::make_shared<GradientState>();
+  const GradientState& state = *options.gradient_state;
+  Loader loader{count_to(6), options};
+  for (std::uint64_t epoch = 0; epoch < 2; ++epoch) {
+    Batches outer;
+    std::vector<bool> ends;
+    for (auto& batch : loader) {
+      outer.push_back(batch);
+      CHECK(loader.epoch() == epoch);
+      CHECK(loader.state().samples == 2 * outer.size());
+      if (outer.size() == 2) CHECK(epoch_of(loader) == Batches{{0, 1}, {2, 3}, {4, 5}});
+      ends.push_back(state.end_of_dataloader());
+    }
+    CHECK(outer == Batches{{0, 1}, {2, 3}, {4, 5}});
+    CHECK(ends == std::vector<bool>{false, false, true});
+    CHECK(loader.epoch() == epoch + 1);
+  }
+}
+
+TEST_CASE("two iterators of one loader are independent", "[runtime][data]") {
+  Loader loader{count_to(6), with(2, 1)};
+  auto first = loader.begin();
+  auto second = loader.begin();
+  ++second;
+  CHECK(*first == Batch{0, 1});
+  CHECK(*second == Batch{2, 3});
+  CHECK(*++first == Batch{2, 3});
+  second = loader.begin();  // again, in the middle of the epoch
+  CHECK(*second == Batch{0, 1});
+  CHECK(loader.state().samples == 2);
+  loader.set_epoch(7);  // from then on they no longer move the position
+  for (; first != loader.end(); ++first) (void)*first;
+  CHECK(loader.state() == LoaderState{7, 0, 0, false});
+  (void)*++second;
+  CHECK(loader.state() == LoaderState{7, 0, 0, false});
+}
+
+TEST_CASE("an iterator that is left standing doesn't stop the loops behind it", "[runtime][data]") {
+  Loader loader{count_to(6), with(2)};
+  auto it = loader.begin();
+  CHECK(*it == Batch{0, 1});
+  for (int epoch = 0; epoch < 3; ++epoch) CHECK(epoch_of(loader).size() == 3);
+  CHECK(loader.epoch() == 3);
+}
+
 TEST_CASE("what the dataset throws comes out of the loop at its batch", "[runtime][data]") {
   for (const unsigned workers : {0U, 2U}) {
     Dataset<Index> broken{10, [](std::size_t index) -> Index {

@@ -57,6 +57,12 @@ Batches rest_of(Loader& loader) {
   return batches;
 }
 
+std::size_t epoch_of(Loader& loader) {
+  std::size_t batches = 0;
+  for ([[maybe_unused]] auto& batch : loader) ++batches;
+  return batches;
+}
+
 }  // namespace
 
 TEST_CASE("a run that goes on from a state sees the very next batch, and all behind it",
@@ -84,6 +90,101 @@ TEST_CASE("a run that goes on from a state sees the very next batch, and all beh
           CHECK(rest == expected);
         }
       });
+    }
+  }
+}
+
+TEST_CASE("each resume of an endless iterator with ++it at the end of the body lost a batch",
+          "[runtime][data]") {
+  std::mutex mutex;
+  for (const auto kind : {Kind::indexed, Kind::stream, Kind::dispatched, Kind::dispatched_stream}) {
+    on_ranks(2, [&](ProcessGroup& group) {
+      auto undisturbed = loader_of(kind, 22, with(2), group);
+      LoaderState state = undisturbed.state();
+      const Batches expected = rest_of(undisturbed);
+      Batches batches;
+      while (state.epoch < 3) {  // so many runs, of 4 batches each
+        auto loader = loader_of(kind, 22, with(2), group);
+        loader.restore(state);
+        auto it = loader.begin();
+        for (int step = 0; step < 4 && loader.epoch() < 3; ++step) {
+          if (it == loader.end()) it = loader.begin();
+          if (it == loader.end()) break;
+          batches.push_back(*it);
+          ++it;
+        }
+        state = loader.state();
+      }
+      const std::scoped_lock lock{mutex};
+      CAPTURE(static_cast<int>(kind));
+      CHECK(batches == expected);
+    });
+  }
+}
+
+TEST_CASE("behind ++it before the use of the batch it isn't lost either", "[runtime][data]") {
+  Loader loader = loader_of(Kind::indexed, 12, with(2), {});
+  auto it = loader.begin();
+  CHECK(loader.state().samples == 0);
+  CHECK(it->size() == 2);
+  CHECK(loader.state().samples == 2);
+  ++it;
+  CHECK(loader.state().samples == 2);
+  ++it;  // one that was passed over is done
+  CHECK(loader.state().samples == 4);
+  (void)*it;
+  (void)*it;
+  CHECK(loader.state().samples == 6);
+  for (int left = 0; left < 3; ++left) ++it;
+  CHECK_FALSE(loader.state().finished);
+  (void)*it;
+  CHECK(loader.state().finished);
+  ++it;
+  CHECK(loader.state() == LoaderState{1, 77, 0, false});
+}
+
+TEST_CASE("a look at one batch behind restore() made the next loop begin the epoch again",
+          "[runtime][data]") {
+  auto options = with(2);
+  options.gradient_state = std::make_shared<GradientState>();
+  Loader whole = loader_of(Kind::indexed, 12, options, {});
+  Batches expected = rest_of(whole);
+  expected.erase(expected.begin(), expected.begin() + 2);
+  const LoaderState state{0, 77, 4, false};
+  Loader loader = loader_of(Kind::indexed, 12, options, {});
+  const auto look = [&] {
+    const auto first = *loader.begin();
+    CHECK(first == expected.front());
+  };
+  SECTION("at a temporary iterator's, twice") {
+    loader.restore(state);
+    look();
+    look();
+    CHECK(rest_of(loader) == expected);
+    CHECK(epoch_of(loader) == 6);  // and it is used up
+  }
+  SECTION("by an iterator that lives on") {
+    loader.restore(state);
+    const auto it = loader.begin();
+    CHECK(rest_of(loader) == expected);
+  }
+  SECTION("by a loop") {
+    loader.restore(state);
+    for ([[maybe_unused]] auto& batch : loader) break;
+    CHECK(rest_of(loader) == expected);
+  }
+  SECTION("but two batches, or one that was trained with or saved, are a loop left by break") {
+    loader.restore(state);
+    for (const int way : {0, 1, 2}) {
+      loader.restore(state);
+      int batches = 0;
+      for ([[maybe_unused]] auto& batch : loader) {
+        if (way == 1) options.gradient_state->next_batch();
+        if (++batches == (way == 0 ? 2 : 1)) break;
+      }
+      if (way == 2) CHECK(loader.state().samples == 6);
+      CAPTURE(way);
+      CHECK(epoch_of(loader) == 6);
     }
   }
 }

@@ -954,6 +954,21 @@ TEST_CASE(
     loop.run(5);
   });
   CHECK(count_of(kBeganAgain, in_its_last_round) == 1);
+  const auto by_another_iterator = told_by([](LeftLoop& loop) {
+    auto it = loop.loader.begin();
+    for (int done = 0; done < 3; ++done, ++it) loop.seen.push_back(it->front());
+    loop.save();
+    it = loop.loader.begin();
+    CHECK(it != loop.loader.end());
+  });
+  CHECK(by_another_iterator.find("goes on behind sample 24 of epoch 0,") != std::string::npos);
+  const auto looked_at = told_by([](LeftLoop& loop) {
+    loop.loader.restore({0, 4, 16, false});
+    CHECK(loop.loader.begin()->size() == 4);
+    loop.save();
+    loop.run(1);
+  });
+  CHECK(looked_at.find("goes on behind sample 24 of epoch 0,") != std::string::npos);
 }
 
 TEST_CASE("no word where a run that goes on from the checkpoint sees what this one does",
@@ -995,6 +1010,20 @@ TEST_CASE("no word where a run that goes on from the checkpoint sees what this o
     loop.save();
     loop.accelerator.load_state();
     loop.run(5);
+  });
+  silent([](LeftLoop& loop) {  // saved, and then a loop over the same loader inside the loop
+    loop.run(5, [&](int done) {
+      if (done != 3) return;
+      loop.save();
+      for ([[maybe_unused]] const auto& batch : loop.loader) continue;
+    });
+  });
+  silent([](LeftLoop& loop) {  // a look at one batch, before a save
+    loop.loader.restore({0, 4, 16, false});
+    for (int look = 0; look < 2; ++look) CHECK(loop.loader.begin()->size() == 4);
+    loop.run(100);
+    CHECK(loop.seen.size() == 11);
+    loop.save();
   });
   silent([](LeftLoop& loop) {  // a position that is only shown
     for (int round = 0; round < 2; ++round)
