@@ -86,6 +86,7 @@ void GradientReducer::ready(std::size_t index) {
 void GradientReducer::finish() {
   const InUserCall within{UserCall::backward};
   State& s = *state_;
+  if (!s.begun) s.refuse_parts();
   if (!s.is_reduced()) {
     s.added_up = true;
     s.means = 0;
@@ -105,6 +106,7 @@ void GradientReducer::finish() {
   std::ranges::fill(s.used, 0);
   s.added_up = false;
   s.means = ++s.reductions;
+  s.step_means.reduced(s.scatters_now() && s.group.size() > 1);
   s.settle_layout();
   s.begin_backward();
 }
@@ -127,6 +129,18 @@ void GradientReducer::reduce_whole(bool whole) {
   require_between_backwards("reduce_whole");
   state_->whole = whole;
 }
+
+void GradientReducer::gather_means() {
+  const InUserCall within{UserCall::backward};
+  require_between_backwards("gather_means");
+  state_->gather_means();
+}
+
+void GradientReducer::part_changed() noexcept {
+  if (state_->scatters() && state_->group.size() > 1) state_->step_means.part_changed();
+}
+
+void GradientReducer::means_taken() noexcept { state_->step_means.step_ended(); }
 
 bool GradientReducer::accumulating() const noexcept { return state_->added_up; }
 
@@ -202,6 +216,7 @@ void GradientReducer::finish_sharing() {
     throw;
   }
   s.sharing.clear();
+  means_taken();
 }
 
 }  // namespace acc::runtime

@@ -106,13 +106,23 @@ void GradientReducer::State::begin_backward() {
   ready_order.clear();
 }
 
+/// What this backward adds can't be told any more from this rank's sums beside its part.
+void GradientReducer::State::refuse_parts() const {
+  if (!step_means.are_parts()) return;
+  throw Error{ErrorCode::invalid_argument,
+              "a backward that adds to means that are scattered: gather_means() before it makes "
+              "them whole, zero_gradients() begins a new step"};
+}
+
 void GradientReducer::State::ready(std::size_t index) {
-  is_ready[index] = 1;
-  used[index] = 1;
-  if (!std::exchange(begun, true)) {
+  if (!begun) {
+    refuse_parts();
+    begun = true;
     reduces = syncing;
     restored.clear();
   }
+  is_ready[index] = 1;
+  used[index] = 1;
   if (!reduces) return;
   if (learns_order()) ready_order.push_back(index);
   layout.to_wire(index);
@@ -211,6 +221,32 @@ void GradientReducer::State::wait_for_all(bool asks) {
   restore_kept();
 }
 
+/// From each rank its part, so that gradients are as after a reduction that wasn't scattered.
+void GradientReducer::State::gather_means() {
+  if (!step_means.are_parts()) return;
+  for (std::size_t i = 0; i < parameters().size(); ++i) layout.to_wire(i);
+  try {
+    for (std::size_t b = 0; b < buckets().size(); ++b) {
+      const BucketMemory& bucket = buckets()[b];
+      sharing.emplace_back(
+          b, group.all_gather_async(bucket.at(layout.own_part(bucket).begin), bucket.wire,
+                                    layout.part(bucket), bucket.wire_type, options.how));
+    }
+    for (const auto& [b, work] : sharing) {
+      work.wait();
+      const BucketMemory& bucket = buckets()[b];
+      const auto mine = layout.own_part(bucket);
+      layout.from_wire(bucket, {0, mine.begin}, {});
+      layout.from_wire(bucket, {mine.end, bucket.count}, {});
+    }
+  } catch (...) {
+    drain();
+    throw;
+  }
+  sharing.clear();
+  step_means.gathered();
+}
+
 /// Once, after the first reduced backward: buckets in the order in which gradients became ready on
 /// rank 0.
 void GradientReducer::State::settle_layout() {
@@ -281,6 +317,7 @@ void GradientReducer::State::cancel() {
 
 void GradientReducer::State::zero_gradients() {
   means = 0;
+  step_means.step_ended();
   for (const Parameter& parameter : parameters())
     training::fill(parameter.gradient.data, 0, parameter.gradient.bytes(),
                    parameter.gradient.device, options.how.stream);
@@ -288,6 +325,7 @@ void GradientReducer::State::zero_gradients() {
 
 void GradientReducer::State::put_restored() {
   means = 0;
+  step_means.step_ended();
   for (std::size_t i = 0; i < restored.size(); ++i) {
     const TensorView& gradient = parameters()[i].gradient;
     if (gradient.device.kind == Device::Kind::cuda) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "runtime/training/gradient_layout.hpp"
+#include "runtime/training/step_means.hpp"
 
 #include <acc/gradient_reducer.hpp>
 #include <chrono>
@@ -43,6 +44,7 @@ struct GradientReducer::State {
   bool added_up = false;                       ///< was a backward since then not reduced?
   std::uint64_t reductions = 0;                ///< in all
   std::uint64_t means = 0;                     ///< number of the last one; 0: its means are gone
+  training::StepMeans step_means;              ///< where they are scattered
   std::vector<std::size_t> missing_in_bucket;  ///< by bucket: how many aren't ready
   std::size_t next_bucket = 0;                 ///< the first that wasn't started
   std::vector<Work> works;                     ///< by bucket
@@ -67,12 +69,16 @@ struct GradientReducer::State {
     return !settled && (!options.find_unused_parameters || options.static_graph);
   }
   /// Not while parts may still be cut anew: then every rank gets all, once.
-  [[nodiscard]] bool scatters_now() const { return scatters() && !learns_order() && !whole; }
+  [[nodiscard]] bool scatters_now() const {
+    return scatters() && !learns_order() && !whole && step_means.is_last();
+  }
 
   void begin_backward();
+  void refuse_parts() const;
   [[nodiscard]] bool is_reduced() const { return begun ? reduces : syncing; }
   void zero_gradients();
   void put_restored();
+  void gather_means();
   void ready(std::size_t index);
   void start_complete_buckets();
   void reduce(std::size_t bucket);

@@ -224,7 +224,9 @@ void* Optimizer::stream() const noexcept {
 }
 
 void Optimizer::skip_step() noexcept {
-  if (reducer_ != nullptr) applied_ = reducer_->means();
+  if (reducer_ == nullptr) return;
+  applied_ = reducer_->means();
+  reducer_->means_taken();
 }
 
 bool Optimizer::has_unapplied_gradients() const noexcept {

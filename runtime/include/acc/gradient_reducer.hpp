@@ -128,8 +128,22 @@ class GradientReducer {
   void restore_gradients(std::vector<HostTensor> gradients, std::string_view used,
                          bool accumulating = true);
 
-  /// Where gradients are scattered: whether the next backwards give every rank the whole means all
-  /// the same. For means that the next batch adds to: parts of them can't be averaged again.
+  // -- reduce_scatter: several reduced backwards in one step. Only the last is scattered, as parts
+  // of means can't be averaged again: the first step tells how many it has, and gives every rank
+  // the whole means. So gradients have the bits of all_reduce. A step ends with zero_gradients(), a
+  // step of the optimizer or finish_sharing(). --
+  /// Makes means whole that were scattered, and no step took: for a step with more backwards than
+  /// any before. Call it before the gradients are added to; Accelerator::backward() does. Without
+  /// it ready() and finish() refuse, `invalid_argument`; also after zeros that the program wrote
+  /// itself, of which the reducer doesn't know: zero_gradients() is for that. Collective if there
+  /// are such means, else without effect.
+  /// @throws Error  invalid_argument: in the middle of a backward
+  void gather_means();
+  /// This rank's part was changed, as clipping does: the next backward needs gather_means().
+  void part_changed() noexcept;
+  /// An optimizer has applied the means, or left them out. Scattered ones are undefined then.
+  void means_taken() noexcept;
+  /// Whether the next backwards give every rank the whole means whatever their number.
   void reduce_whole(bool whole);
 
   /// Broadcasts rank 0's buffers, as torch does before each forward.
