@@ -50,9 +50,9 @@ class GradientLayout {
 
   /// Copies a gradient to the wire memory, unless it is there.
   void to_wire(std::size_t parameter);
-  /// Writes the contribution of a parameter unused on this rank. @return the former contents, if
-  /// its gradient is in wire memory, for put_back.
-  [[nodiscard]] std::vector<std::byte> zero_on_wire(std::size_t parameter);
+  void zero_on_wire(std::size_t parameter);
+  /// The contents of a gradient that is in wire memory, for put_back; else empty.
+  [[nodiscard]] std::vector<std::byte> contents(std::size_t parameter) const;
   void put_back(std::size_t parameter, const std::vector<std::byte>& bytes);
   /// Copies means from the wire memory: elements `which` of a bucket, except parameters that no
   /// rank used.

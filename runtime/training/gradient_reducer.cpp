@@ -216,6 +216,7 @@ void GradientReducer::finish_sharing() {
     throw;
   }
   s.sharing.clear();
+  std::ranges::fill(s.undefined, 1);
   means_taken();
 }
 

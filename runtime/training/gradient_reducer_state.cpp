@@ -82,7 +82,8 @@ GradientReducer::State::State(ProcessGroup its_group, std::vector<Parameter> par
     : group{std::move(its_group)},
       options{std::move(its_options)},
       layout{checked(std::move(parameters), options, group), group, layout_options(options)},
-      used(layout.parameters().size(), 0) {
+      used(layout.parameters().size(), 0),
+      undefined(used) {
   begin_backward();
   for (const Parameter& parameter : layout.parameters()) broadcast(parameter.value);
 }
@@ -123,6 +124,7 @@ void GradientReducer::State::ready(std::size_t index) {
   }
   is_ready[index] = 1;
   used[index] = 1;
+  undefined[index] = 0;
   if (!reduces) return;
   if (learns_order()) ready_order.push_back(index);
   layout.to_wire(index);
@@ -163,11 +165,10 @@ std::vector<std::size_t> GradientReducer::State::missing() const {
 
 void GradientReducer::State::take_missing(const std::vector<std::size_t>& absent) {
   for (const std::size_t index : absent) {
-    if (used[index] != 0) {  // in a backward that wasn't reduced: what was added up counts
-      layout.to_wire(index);
-    } else {
-      kept.emplace_back(index, layout.zero_on_wire(index));
-    }
+    // As torch: what was added up without being reduced counts, and so does the mean of a backward
+    // before, to which the other ranks add.
+    if (used[index] == 0) kept.emplace_back(index, layout.contents(index));
+    undefined[index] != 0 ? layout.zero_on_wire(index) : layout.to_wire(index);
     --missing_in_bucket[layout.bucket_of(index)];
   }
   start_complete_buckets();
@@ -207,6 +208,11 @@ void GradientReducer::State::restore_kept() {
   for (const auto& [index, bytes] : kept)
     if (used_anywhere[index] == 0) layout.put_back(index, bytes);
   kept.clear();
+}
+
+void GradientReducer::State::note_gradients() {
+  for (std::size_t i = 0; i < undefined.size(); ++i)
+    if (used_anywhere.empty() || used_anywhere[i] != 0) undefined[i] = 0;
 }
 
 void GradientReducer::State::wait_for_all(bool asks) {
@@ -291,6 +297,7 @@ void GradientReducer::State::finish(const std::vector<std::size_t>& absent, bool
     throw;
   }
   next_bucket = 0;  // nothing is in flight
+  note_gradients();
 }
 
 /// The calls of finish(), so that every rank has made the same ones wherever its pass ended. What
@@ -317,6 +324,7 @@ void GradientReducer::State::cancel() {
 
 void GradientReducer::State::zero_gradients() {
   means = 0;
+  std::ranges::fill(undefined, 0);
   step_means.step_ended();
   for (const Parameter& parameter : parameters())
     training::fill(parameter.gradient.data, 0, parameter.gradient.bytes(),
@@ -325,6 +333,7 @@ void GradientReducer::State::zero_gradients() {
 
 void GradientReducer::State::put_restored() {
   means = 0;
+  std::ranges::fill(undefined, 0);
   step_means.step_ended();
   for (std::size_t i = 0; i < restored.size(); ++i) {
     const TensorView& gradient = parameters()[i].gradient;

@@ -45,6 +45,7 @@ struct GradientReducer::State {
   std::uint64_t reductions = 0;                ///< in all
   std::uint64_t means = 0;                     ///< number of the last one; 0: its means are gone
   training::StepMeans step_means;              ///< where they are scattered
+  std::vector<char> undefined;                 ///< by parameter: is its gradient, after a step?
   std::vector<std::size_t> missing_in_bucket;  ///< by bucket: how many aren't ready
   std::size_t next_bucket = 0;                 ///< the first that wasn't started
   std::vector<Work> works;                     ///< by bucket
@@ -91,6 +92,7 @@ struct GradientReducer::State {
   void start_map();
   void finish_map();
   void restore_kept();
+  void note_gradients();
   void wait_for_all(bool asks);
   void settle_layout();
   void drain() noexcept;

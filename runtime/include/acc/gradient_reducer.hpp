@@ -83,8 +83,10 @@ class GradientReducer {
   /// @throws Error  invalid_argument: twice in one backward, or no such parameter.
   void ready(std::size_t index);
 
-  /// Ends the backward: waits for the reductions. A parameter that no rank used since the last
-  /// reduction keeps its gradient; one that others used gets the mean, with zeros from here.
+  /// Ends the backward: waits for the reductions. As with torch's find_unused_parameters, a
+  /// parameter that no rank used since the last reduction keeps its gradient; one that others used
+  /// gets the mean, with what its gradient holds here: zeros, or the mean of a backward before it
+  /// in this step. So begin steps with zero_gradients(), even in a loop that overwrites gradients.
   /// @throws Error  mismatch: parameters without gradient that aren't known as unused, by name;
   ///   the group is aborted then, as the peers would wait for them. Else what a reduction failed
   ///   with.
