@@ -32,6 +32,9 @@ std::span<const Parameter> GradientReducer::parameters() const noexcept {
 const TensorView& GradientReducer::gradient(std::size_t index) const {
   return state_->layout.parameters().at(index).gradient;
 }
+bool GradientReducer::has_gradient(std::size_t index) const {
+  return index < state_->got.size() && state_->has_gradient(index);
+}
 std::span<const GradientRange> GradientReducer::ranges() const noexcept {
   return state_->layout.ranges();
 }
@@ -147,8 +150,10 @@ bool GradientReducer::accumulating() const noexcept { return state_->added_up; }
 std::uint64_t GradientReducer::means() const noexcept { return state_->means; }
 
 std::string GradientReducer::used() const {
+  const State& s = *state_;
   std::string used;
-  for (const char one : state_->used) used += one != 0 ? '1' : '0';
+  for (std::size_t i = 0; i < s.used.size(); ++i)
+    used += s.used[i] != 0 ? '1' : s.got[i] != 0 ? '2' : '0';
   return used;
 }
 
@@ -169,6 +174,8 @@ void GradientReducer::restore_gradients(std::vector<HostTensor> gradients, std::
   if (!fits) throw Error{ErrorCode::invalid_argument, "restore_gradients: those of another model"};
   s.restored = std::move(gradients);
   std::ranges::transform(used, s.used.begin(), [](char one) { return one == '1' ? 1 : 0; });
+  std::ranges::transform(used, s.got.begin(), [](char one) { return one == '2' ? 1 : 0; });
+  s.tells_unused = false;
   s.added_up = accumulating;
   s.put_restored();
 }
@@ -217,6 +224,7 @@ void GradientReducer::finish_sharing() {
   }
   s.sharing.clear();
   std::ranges::fill(s.undefined, 1);
+  s.forget_gradients();
   means_taken();
 }
 

@@ -83,6 +83,7 @@ GradientReducer::State::State(ProcessGroup its_group, std::vector<Parameter> par
       options{std::move(its_options)},
       layout{checked(std::move(parameters), options, group), group, layout_options(options)},
       used(layout.parameters().size(), 0),
+      got(used),
       undefined(used) {
   begin_backward();
   for (const Parameter& parameter : layout.parameters()) broadcast(parameter.value);
@@ -204,15 +205,24 @@ void GradientReducer::State::finish_map() {
 }
 
 /// Gradients that no rank used stay as they were.
-void GradientReducer::State::restore_kept() {
+void GradientReducer::State::restore_kept(std::span<const std::int32_t> have) {
   for (const auto& [index, bytes] : kept)
-    if (used_anywhere[index] == 0) layout.put_back(index, bytes);
+    if (have[index] == 0) layout.put_back(index, bytes);
   kept.clear();
 }
 
 void GradientReducer::State::note_gradients() {
-  for (std::size_t i = 0; i < undefined.size(); ++i)
-    if (used_anywhere.empty() || used_anywhere[i] != 0) undefined[i] = 0;
+  tells_unused = !used_anywhere.empty();
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    if (tells_unused && used_anywhere[i] == 0) continue;
+    got[i] = 1;
+    undefined[i] = 0;
+  }
+}
+
+void GradientReducer::State::forget_gradients() {
+  tells_unused = false;
+  std::ranges::fill(got, 0);
 }
 
 void GradientReducer::State::wait_for_all(bool asks) {
@@ -224,13 +234,18 @@ void GradientReducer::State::wait_for_all(bool asks) {
     finish_map();
     for (const BucketMemory& bucket : buckets()) take_means(bucket);
   }
-  restore_kept();
+  restore_kept(used_anywhere);
 }
 
 /// From each rank its part, so that gradients are as after a reduction that wasn't scattered.
 void GradientReducer::State::gather_means() {
   if (!step_means.are_parts()) return;
-  for (std::size_t i = 0; i < parameters().size(); ++i) layout.to_wire(i);
+  std::vector<std::int32_t> have;
+  for (std::size_t i = 0; i < parameters().size(); ++i) {
+    have.push_back(has_gradient(i) ? 1 : 0);
+    if (have[i] == 0) kept.emplace_back(i, layout.contents(i));
+    layout.to_wire(i);
+  }
   try {
     for (std::size_t b = 0; b < buckets().size(); ++b) {
       const BucketMemory& bucket = buckets()[b];
@@ -242,14 +257,15 @@ void GradientReducer::State::gather_means() {
       work.wait();
       const BucketMemory& bucket = buckets()[b];
       const auto mine = layout.own_part(bucket);
-      layout.from_wire(bucket, {0, mine.begin}, {});
-      layout.from_wire(bucket, {mine.end, bucket.count}, {});
+      layout.from_wire(bucket, {0, mine.begin}, have);
+      layout.from_wire(bucket, {mine.end, bucket.count}, have);
     }
   } catch (...) {
     drain();
     throw;
   }
   sharing.clear();
+  restore_kept(have);
   step_means.gathered();
 }
 
@@ -324,6 +340,7 @@ void GradientReducer::State::cancel() {
 
 void GradientReducer::State::zero_gradients() {
   means = 0;
+  forget_gradients();
   std::ranges::fill(undefined, 0);
   step_means.step_ended();
   for (const Parameter& parameter : parameters())

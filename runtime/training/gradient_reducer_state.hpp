@@ -45,6 +45,8 @@ struct GradientReducer::State {
   std::uint64_t reductions = 0;                ///< in all
   std::uint64_t means = 0;                     ///< number of the last one; 0: its means are gone
   training::StepMeans step_means;              ///< where they are scattered
+  bool tells_unused = false;                   ///< was a map of the used ones reduced since zeros?
+  std::vector<char> got;                       ///< by parameter, since zeros, from any rank
   std::vector<char> undefined;                 ///< by parameter: is its gradient, after a step?
   std::vector<std::size_t> missing_in_bucket;  ///< by bucket: how many aren't ready
   std::size_t next_bucket = 0;                 ///< the first that wasn't started
@@ -91,8 +93,10 @@ struct GradientReducer::State {
   [[noreturn]] void refuse_missing(const std::vector<std::size_t>& absent);
   void start_map();
   void finish_map();
-  void restore_kept();
+  void restore_kept(std::span<const std::int32_t> have);
   void note_gradients();
+  void forget_gradients();
+  [[nodiscard]] bool has_gradient(std::size_t index) const { return !tells_unused || got[index]; }
   void wait_for_all(bool asks);
   void settle_layout();
   void drain() noexcept;

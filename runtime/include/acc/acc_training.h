@@ -120,7 +120,8 @@ ACC_API acc_status acc_sgd_create(acc_reducer* reducer, const acc_sgd* options,
                                   acc_optimizer** optimizer);
 ACC_API acc_status acc_adamw_create(acc_reducer* reducer, const acc_adamw* options,
                                     acc_optimizer** optimizer);
-/* Collective with a sharded reducer. */
+/* Collective with a sharded reducer. Parameters that no rank used since the gradients were zeroed
+ * (find_unused) stay as they are. */
 ACC_API acc_status acc_optimizer_step(acc_optimizer* optimizer);
 ACC_API acc_status acc_optimizer_zero_grad(acc_optimizer* optimizer);
 ACC_API double acc_optimizer_learning_rate(const acc_optimizer* optimizer);

@@ -71,6 +71,10 @@ class GradientReducer {
   /// which gradients became ready on rank 0: don't keep pointers across that.
   [[nodiscard]] std::span<const Parameter> parameters() const noexcept;
   [[nodiscard]] const TensorView& gradient(std::size_t index) const;
+  /// false: backwards since zero_gradients() were reduced, and no rank used it in any of them
+  /// (find_unused_parameters). It is what grad is None in torch, and optimizers leave the parameter
+  /// alone. Zeros that the program writes itself don't count.
+  [[nodiscard]] bool has_gradient(std::size_t index) const;
   /// The ranges whose mean this rank holds after finish().
   [[nodiscard]] std::span<const GradientRange> ranges() const noexcept;
 
@@ -122,7 +126,8 @@ class GradientReducer {
   /// Number of the means that the gradients hold, counted from 1; 0: they hold none, but zeros or
   /// sums. An optimizer that hasn't stepped with this number yet has something left to apply.
   [[nodiscard]] std::uint64_t means() const noexcept;
-  /// Which parameters got a gradient since the last reduction: '0' or '1' for each.
+  /// For each parameter whether it got a gradient since the last reduction: '1'; before it, from
+  /// any rank, since zero_gradients(): '2'; else '0'.
   [[nodiscard]] std::string used() const;
   /// Continues with these sums, one for each parameter; none: all zero. Call it before the next
   /// backward.
