@@ -136,13 +136,21 @@ std::vector<std::byte> GradientLayout::contents(std::size_t parameter) const {
   const Slot& place = slot(parameter);
   std::vector<std::byte> bytes(place.count * size_of(bucket.wire_type));
   copy(bytes.data(), bucket.at(place.offset), bytes.size(), bucket.device, options_.stream);
+  wait_for(bucket.device);
   return bytes;
 }
 
 void GradientLayout::put_back(std::size_t parameter, const std::vector<std::byte>& bytes) {
   const BucketMemory& bucket = buckets_[bucket_of_[parameter]];
+  if (bytes.empty()) return;
   copy(bucket.at(slot(parameter).offset), bytes.data(), bytes.size(), bucket.device,
        options_.stream);
+  wait_for(bucket.device);
+}
+
+/// For copies from and to memory of the host that may be freed next.
+void GradientLayout::wait_for(const Device& device) const {
+  if (device.kind == Device::Kind::cuda) cuda::synchronize(options_.stream);
 }
 
 void GradientLayout::from_wire(const BucketMemory& bucket, Span which,

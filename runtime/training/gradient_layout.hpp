@@ -76,6 +76,7 @@ class GradientLayout {
                       std::span<const std::size_t> old_slot);
   void place_uncompressed();
   void cut_ranges();
+  void wait_for(const Device& device) const;
 
   ProcessGroup& group_;  ///< of the reducer
   Options options_;
