@@ -177,6 +177,9 @@ acc_status acc_reducer_ready(acc_reducer* reducer, size_t parameter) {
 acc_status acc_reducer_finish(acc_reducer* reducer) {
   return on(reducer, [](GradientReducer& r) { r.finish(); });
 }
+acc_status acc_reducer_gather_means(acc_reducer* reducer) {
+  return on(reducer, [](GradientReducer& r) { r.gather_means(); });
+}
 acc_status acc_reducer_sync(acc_reducer* reducer, int32_t on) {
   return guarded([&] {
     auto& handle = given(reducer, "reducer");

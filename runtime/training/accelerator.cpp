@@ -264,6 +264,7 @@ double Accelerator::backward_factor() const {
   return state().scaler.scale() / static_cast<double>(gradient_accumulation_steps());
 }
 
+void Accelerator::begin_backward() { state().gather_means(); }
 void Accelerator::end_backward() {
   state().gradient_state->note_training();
   // A loop with several models runs backward through some of them. If none has begun there was no

@@ -262,6 +262,11 @@ void Accelerator::State::add_texts(CheckpointState& state) {
   state.per_rank[kGenerator] = wrapped(kGenerator, generator.state());
 }
 
+void Accelerator::State::gather_means() {
+  for (GradientReducer& reducer : reducers)
+    if (!reducer.in_backward()) reducer.gather_means();
+}
+
 void Accelerator::State::tell_unapplied() {
   if (told_unapplied || group.rank() != 0) return;
   if (!gradient_state->sync_gradients()) return;  // add_gradients() keeps them

@@ -58,6 +58,7 @@ struct Accelerator::State {
   void require_new_name(const std::string& name) const;
   /// The only one. @throws Error invalid_argument: none, or several
   [[nodiscard]] GradientReducer& only_model(const char* what);
+  void gather_means();  ///< of all reducers
 
   // ---- checkpoints: what goes into them ----
   Checkpointer& checkpoints();

@@ -80,7 +80,7 @@ AccumulatedGradients read_gradients(const Checkpoint& checkpoint, const std::str
   for (int other = 1; !same && other < rows; ++other) {
     const AccumulatedGradients theirs = facts_of(checkpoint, other, model, parameters.size());
     for (std::size_t i = 0; i < all.used.size(); ++i)
-      if (theirs.used[i] == '1') all.used[i] = '1';
+      if (all.used[i] != '1' && theirs.used[i] != '0') all.used[i] = theirs.used[i];
   }
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const std::string name = parameters[i].name.empty() ? std::to_string(i) : parameters[i].name;

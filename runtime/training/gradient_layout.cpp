@@ -123,20 +123,34 @@ void GradientLayout::to_wire(std::size_t parameter) {
   }
 }
 
-std::vector<std::byte> GradientLayout::zero_on_wire(std::size_t parameter) {
+void GradientLayout::zero_on_wire(std::size_t parameter) {
   const BucketMemory& bucket = buckets_[bucket_of_[parameter]];
   const Slot& place = slot(parameter);
-  std::byte* at = bucket.at(place.offset);
-  std::vector<std::byte> before(in_place(parameter) ? place.count * size_of(bucket.wire_type) : 0);
-  copy(before.data(), at, before.size(), bucket.device, options_.stream);
-  fill_zero(at, place.count * size_of(bucket.wire_type), bucket.device, options_.stream);
-  return before;
+  fill_zero(bucket.at(place.offset), place.count * size_of(bucket.wire_type), bucket.device,
+            options_.stream);
+}
+
+std::vector<std::byte> GradientLayout::contents(std::size_t parameter) const {
+  if (!in_place(parameter)) return {};
+  const BucketMemory& bucket = buckets_[bucket_of_[parameter]];
+  const Slot& place = slot(parameter);
+  std::vector<std::byte> bytes(place.count * size_of(bucket.wire_type));
+  copy(bytes.data(), bucket.at(place.offset), bytes.size(), bucket.device, options_.stream);
+  wait_for(bucket.device);
+  return bytes;
 }
 
 void GradientLayout::put_back(std::size_t parameter, const std::vector<std::byte>& bytes) {
   const BucketMemory& bucket = buckets_[bucket_of_[parameter]];
+  if (bytes.empty()) return;
   copy(bucket.at(slot(parameter).offset), bytes.data(), bytes.size(), bucket.device,
        options_.stream);
+  wait_for(bucket.device);
+}
+
+/// For copies from and to memory of the host that may be freed next.
+void GradientLayout::wait_for(const Device& device) const {
+  if (device.kind == Device::Kind::cuda) cuda::synchronize(options_.stream);
 }
 
 void GradientLayout::from_wire(const BucketMemory& bucket, Span which,

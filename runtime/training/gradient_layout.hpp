@@ -50,9 +50,9 @@ class GradientLayout {
 
   /// Copies a gradient to the wire memory, unless it is there.
   void to_wire(std::size_t parameter);
-  /// Writes the contribution of a parameter unused on this rank. @return the former contents, if
-  /// its gradient is in wire memory, for put_back.
-  [[nodiscard]] std::vector<std::byte> zero_on_wire(std::size_t parameter);
+  void zero_on_wire(std::size_t parameter);
+  /// The contents of a gradient that is in wire memory, for put_back; else empty.
+  [[nodiscard]] std::vector<std::byte> contents(std::size_t parameter) const;
   void put_back(std::size_t parameter, const std::vector<std::byte>& bytes);
   /// Copies means from the wire memory: elements `which` of a bucket, except parameters that no
   /// rank used.
@@ -76,6 +76,7 @@ class GradientLayout {
                       std::span<const std::size_t> old_slot);
   void place_uncompressed();
   void cut_ranges();
+  void wait_for(const Device& device) const;
 
   ProcessGroup& group_;  ///< of the reducer
   Options options_;

@@ -32,6 +32,9 @@ std::span<const Parameter> GradientReducer::parameters() const noexcept {
 const TensorView& GradientReducer::gradient(std::size_t index) const {
   return state_->layout.parameters().at(index).gradient;
 }
+bool GradientReducer::has_gradient(std::size_t index) const {
+  return index < state_->got.size() && state_->has_gradient(index);
+}
 std::span<const GradientRange> GradientReducer::ranges() const noexcept {
   return state_->layout.ranges();
 }
@@ -86,6 +89,7 @@ void GradientReducer::ready(std::size_t index) {
 void GradientReducer::finish() {
   const InUserCall within{UserCall::backward};
   State& s = *state_;
+  if (!s.begun) s.refuse_parts();
   if (!s.is_reduced()) {
     s.added_up = true;
     s.means = 0;
@@ -105,6 +109,7 @@ void GradientReducer::finish() {
   std::ranges::fill(s.used, 0);
   s.added_up = false;
   s.means = ++s.reductions;
+  s.step_means.reduced(s.scatters_now() && s.group.size() > 1);
   s.settle_layout();
   s.begin_backward();
 }
@@ -128,13 +133,27 @@ void GradientReducer::reduce_whole(bool whole) {
   state_->whole = whole;
 }
 
+void GradientReducer::gather_means() {
+  const InUserCall within{UserCall::backward};
+  require_between_backwards("gather_means");
+  state_->gather_means();
+}
+
+void GradientReducer::part_changed() noexcept {
+  if (state_->scatters() && state_->group.size() > 1) state_->step_means.part_changed();
+}
+
+void GradientReducer::means_taken() noexcept { state_->step_means.step_ended(); }
+
 bool GradientReducer::accumulating() const noexcept { return state_->added_up; }
 
 std::uint64_t GradientReducer::means() const noexcept { return state_->means; }
 
 std::string GradientReducer::used() const {
+  const State& s = *state_;
   std::string used;
-  for (const char one : state_->used) used += one != 0 ? '1' : '0';
+  for (std::size_t i = 0; i < s.used.size(); ++i)
+    used += s.used[i] != 0 ? '1' : s.got[i] != 0 ? '2' : '0';
   return used;
 }
 
@@ -155,6 +174,8 @@ void GradientReducer::restore_gradients(std::vector<HostTensor> gradients, std::
   if (!fits) throw Error{ErrorCode::invalid_argument, "restore_gradients: those of another model"};
   s.restored = std::move(gradients);
   std::ranges::transform(used, s.used.begin(), [](char one) { return one == '1' ? 1 : 0; });
+  std::ranges::transform(used, s.got.begin(), [](char one) { return one == '2' ? 1 : 0; });
+  s.tells_unused = false;
   s.added_up = accumulating;
   s.put_restored();
 }
@@ -202,6 +223,9 @@ void GradientReducer::finish_sharing() {
     throw;
   }
   s.sharing.clear();
+  std::ranges::fill(s.undefined, 1);
+  s.forget_gradients();
+  means_taken();
 }
 
 }  // namespace acc::runtime

@@ -82,7 +82,9 @@ GradientReducer::State::State(ProcessGroup its_group, std::vector<Parameter> par
     : group{std::move(its_group)},
       options{std::move(its_options)},
       layout{checked(std::move(parameters), options, group), group, layout_options(options)},
-      used(layout.parameters().size(), 0) {
+      used(layout.parameters().size(), 0),
+      got(used),
+      undefined(used) {
   begin_backward();
   for (const Parameter& parameter : layout.parameters()) broadcast(parameter.value);
 }
@@ -106,13 +108,24 @@ void GradientReducer::State::begin_backward() {
   ready_order.clear();
 }
 
+/// What this backward adds can't be told any more from this rank's sums beside its part.
+void GradientReducer::State::refuse_parts() const {
+  if (!step_means.are_parts()) return;
+  throw Error{ErrorCode::invalid_argument,
+              "a backward that adds to means that are scattered: gather_means() before it makes "
+              "them whole, zero_gradients() begins a new step"};
+}
+
 void GradientReducer::State::ready(std::size_t index) {
-  is_ready[index] = 1;
-  used[index] = 1;
-  if (!std::exchange(begun, true)) {
+  if (!begun) {
+    refuse_parts();
+    begun = true;
     reduces = syncing;
     restored.clear();
   }
+  is_ready[index] = 1;
+  used[index] = 1;
+  undefined[index] = 0;
   if (!reduces) return;
   if (learns_order()) ready_order.push_back(index);
   layout.to_wire(index);
@@ -153,11 +166,10 @@ std::vector<std::size_t> GradientReducer::State::missing() const {
 
 void GradientReducer::State::take_missing(const std::vector<std::size_t>& absent) {
   for (const std::size_t index : absent) {
-    if (used[index] != 0) {  // in a backward that wasn't reduced: what was added up counts
-      layout.to_wire(index);
-    } else {
-      kept.emplace_back(index, layout.zero_on_wire(index));
-    }
+    // As torch: what was added up without being reduced counts, and so does the mean of a backward
+    // before, to which the other ranks add.
+    if (used[index] == 0) kept.emplace_back(index, layout.contents(index));
+    undefined[index] != 0 ? layout.zero_on_wire(index) : layout.to_wire(index);
     --missing_in_bucket[layout.bucket_of(index)];
   }
   start_complete_buckets();
@@ -193,10 +205,24 @@ void GradientReducer::State::finish_map() {
 }
 
 /// Gradients that no rank used stay as they were.
-void GradientReducer::State::restore_kept() {
+void GradientReducer::State::restore_kept(std::span<const std::int32_t> have) {
   for (const auto& [index, bytes] : kept)
-    if (used_anywhere[index] == 0) layout.put_back(index, bytes);
+    if (have[index] == 0) layout.put_back(index, bytes);
   kept.clear();
+}
+
+void GradientReducer::State::note_gradients() {
+  tells_unused = !used_anywhere.empty();
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    if (tells_unused && used_anywhere[i] == 0) continue;
+    got[i] = 1;
+    undefined[i] = 0;
+  }
+}
+
+void GradientReducer::State::forget_gradients() {
+  tells_unused = false;
+  std::ranges::fill(got, 0);
 }
 
 void GradientReducer::State::wait_for_all(bool asks) {
@@ -208,7 +234,39 @@ void GradientReducer::State::wait_for_all(bool asks) {
     finish_map();
     for (const BucketMemory& bucket : buckets()) take_means(bucket);
   }
-  restore_kept();
+  restore_kept(used_anywhere);
+}
+
+/// From each rank its part, so that gradients are as after a reduction that wasn't scattered.
+void GradientReducer::State::gather_means() {
+  if (!step_means.are_parts()) return;
+  std::vector<std::int32_t> have;
+  for (std::size_t i = 0; i < parameters().size(); ++i) {
+    have.push_back(has_gradient(i) ? 1 : 0);
+    if (have[i] == 0) kept.emplace_back(i, layout.contents(i));
+    layout.to_wire(i);
+  }
+  try {
+    for (std::size_t b = 0; b < buckets().size(); ++b) {
+      const BucketMemory& bucket = buckets()[b];
+      sharing.emplace_back(
+          b, group.all_gather_async(bucket.at(layout.own_part(bucket).begin), bucket.wire,
+                                    layout.part(bucket), bucket.wire_type, options.how));
+    }
+    for (const auto& [b, work] : sharing) {
+      work.wait();
+      const BucketMemory& bucket = buckets()[b];
+      const auto mine = layout.own_part(bucket);
+      layout.from_wire(bucket, {0, mine.begin}, have);
+      layout.from_wire(bucket, {mine.end, bucket.count}, have);
+    }
+  } catch (...) {
+    drain();
+    throw;
+  }
+  sharing.clear();
+  restore_kept(have);
+  step_means.gathered();
 }
 
 /// Once, after the first reduced backward: buckets in the order in which gradients became ready on
@@ -255,6 +313,7 @@ void GradientReducer::State::finish(const std::vector<std::size_t>& absent, bool
     throw;
   }
   next_bucket = 0;  // nothing is in flight
+  note_gradients();
 }
 
 /// The calls of finish(), so that every rank has made the same ones wherever its pass ended. What
@@ -281,6 +340,9 @@ void GradientReducer::State::cancel() {
 
 void GradientReducer::State::zero_gradients() {
   means = 0;
+  forget_gradients();
+  std::ranges::fill(undefined, 0);
+  step_means.step_ended();
   for (const Parameter& parameter : parameters())
     training::fill(parameter.gradient.data, 0, parameter.gradient.bytes(),
                    parameter.gradient.device, options.how.stream);
@@ -288,6 +350,8 @@ void GradientReducer::State::zero_gradients() {
 
 void GradientReducer::State::put_restored() {
   means = 0;
+  std::ranges::fill(undefined, 0);
+  step_means.step_ended();
   for (std::size_t i = 0; i < restored.size(); ++i) {
     const TensorView& gradient = parameters()[i].gradient;
     if (gradient.device.kind == Device::Kind::cuda) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "runtime/training/gradient_layout.hpp"
+#include "runtime/training/step_means.hpp"
 
 #include <acc/gradient_reducer.hpp>
 #include <chrono>
@@ -43,6 +44,10 @@ struct GradientReducer::State {
   bool added_up = false;                       ///< was a backward since then not reduced?
   std::uint64_t reductions = 0;                ///< in all
   std::uint64_t means = 0;                     ///< number of the last one; 0: its means are gone
+  training::StepMeans step_means;              ///< where they are scattered
+  bool tells_unused = false;                   ///< was a map of the used ones reduced since zeros?
+  std::vector<char> got;                       ///< by parameter, since zeros, from any rank
+  std::vector<char> undefined;                 ///< by parameter: is its gradient, after a step?
   std::vector<std::size_t> missing_in_bucket;  ///< by bucket: how many aren't ready
   std::size_t next_bucket = 0;                 ///< the first that wasn't started
   std::vector<Work> works;                     ///< by bucket
@@ -67,12 +72,16 @@ struct GradientReducer::State {
     return !settled && (!options.find_unused_parameters || options.static_graph);
   }
   /// Not while parts may still be cut anew: then every rank gets all, once.
-  [[nodiscard]] bool scatters_now() const { return scatters() && !learns_order() && !whole; }
+  [[nodiscard]] bool scatters_now() const {
+    return scatters() && !learns_order() && !whole && step_means.is_last();
+  }
 
   void begin_backward();
+  void refuse_parts() const;
   [[nodiscard]] bool is_reduced() const { return begun ? reduces : syncing; }
   void zero_gradients();
   void put_restored();
+  void gather_means();
   void ready(std::size_t index);
   void start_complete_buckets();
   void reduce(std::size_t bucket);
@@ -84,7 +93,10 @@ struct GradientReducer::State {
   [[noreturn]] void refuse_missing(const std::vector<std::size_t>& absent);
   void start_map();
   void finish_map();
-  void restore_kept();
+  void restore_kept(std::span<const std::int32_t> have);
+  void note_gradients();
+  void forget_gradients();
+  [[nodiscard]] bool has_gradient(std::size_t index) const { return !tells_unused || got[index]; }
   void wait_for_all(bool asks);
   void settle_layout();
   void drain() noexcept;

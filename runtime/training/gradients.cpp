@@ -91,7 +91,7 @@ void require_apart(std::span<const Parameter> parameters, std::string_view what)
 Gradients gradients_of(GradientReducer& reducer) {
   const bool parts = reducer.mode() == GradientMode::reduce_scatter && reducer.group().size() > 1;
   return {reducer.parameters(), reducer.ranges(), parts ? &reducer.group() : nullptr,
-          reducer.stream()};
+          reducer.stream(), &reducer};
 }
 
 GradientsOf::GradientsOf(const Optimizer& optimizer) {
@@ -116,6 +116,7 @@ std::string first_not_finite(const Gradients& gradients) {
 }
 
 bool scale(const Gradients& gradients, double factor) {
+  if (gradients.reducer != nullptr) gradients.reducer->part_changed();
   bool finite = scale_on_devices(gradients, factor);
   for (const GradientRange& range : gradients.ranges) {
     const TensorView piece = gradients.piece(range);
@@ -125,6 +126,7 @@ bool scale(const Gradients& gradients, double factor) {
 }
 
 void clamp(const Gradients& gradients, double limit) {
+  if (gradients.reducer != nullptr) gradients.reducer->part_changed();
   clamp_on_devices(gradients, limit);
   for (const GradientRange& range : gradients.ranges) {
     const TensorView piece = gradients.piece(range);

@@ -18,6 +18,8 @@ struct Gradients {
   std::span<const GradientRange> ranges;
   ProcessGroup* parts_of = nullptr;  ///< nullptr: every rank has all of it
   void* stream = nullptr;            ///< of what is in device memory
+  /// To which a change is reported, as the other ranks change theirs; nullptr: none.
+  GradientReducer* reducer = nullptr;
 
   [[nodiscard]] TensorView piece(const GradientRange& range) const;
   /// @throws Error invalid_argument naming the first that is nowhere; cuda: in device memory, and

@@ -159,7 +159,7 @@ void Optimizer::step() {
   if (reducer_ != nullptr) reducer_->require_between_backwards("step");
   make_state();
   skip_step();  // these gradients are dealt with
-  ++steps_;
+  count_step();
   const auto all = ranges();
   if (!sharded()) {
     for (std::size_t i = 0; i < all.size(); ++i) update(i);
@@ -176,8 +176,20 @@ void Optimizer::step() {
   reducer_->finish_sharing();
 }
 
+void Optimizer::count_step() {
+  ++steps_;
+  if (reducer_ == nullptr) return;
+  for (std::size_t i = 0; i < parameters().size(); ++i) {
+    if (reducer_->has_gradient(i)) continue;
+    skipped_.resize(parameters().size());
+    ++skipped_[i];
+  }
+}
+
 void Optimizer::update(std::size_t index) {
   const GradientRange& range = ranges()[index];
+  if (reducer_ != nullptr && !reducer_->has_gradient(range.parameter)) return;
+  const std::uint64_t step = steps_ - (skipped_.empty() ? 0 : skipped_[range.parameter]);
   const Parameter& parameter = parameters()[range.parameter];
   const DType type = parameter.value.dtype;
   void* values = moved_on(parameter.value.data, range.offset * size_of(type));
@@ -185,9 +197,9 @@ void Optimizer::update(std::size_t index) {
   const auto& pieces = memory_->of_range(index);
   const GroupSettings& settings = groups_[group_of_[range.parameter]];
   if (type == DType::f32 || type == DType::f64)
-    return update({parameter, values, gradient, pieces, type, range.count, settings});
+    return update({parameter, values, gradient, pieces, type, range.count, settings, step});
 
-  update_16_bits({parameter, values, gradient, pieces, type, range.count, settings});
+  update_16_bits({parameter, values, gradient, pieces, type, range.count, settings, step});
 }
 
 /// In float, from the master copy, some elements at a time.
@@ -203,8 +215,8 @@ void Optimizer::update_16_bits(const Piece& whole) const {
   for (std::size_t done = 0; done < whole.count; done += block) {
     const std::size_t some = std::min(block, whole.count - done);
     void* const values = moved_on(whole.values, done * each);
-    const Piece piece{whole.parameter, master + done, gradients,     state,
-                      DType::f32,      some,          whole.settings};
+    const Piece piece{whole.parameter, master + done, gradients,      state,
+                      DType::f32,      some,          whole.settings, whole.step};
     if (on_device) {
       const Device& device = whole.parameter.value.device;
       device::widen(gradient + done * each, whole.type, gradients, some, device, stream());
@@ -224,7 +236,9 @@ void* Optimizer::stream() const noexcept {
 }
 
 void Optimizer::skip_step() noexcept {
-  if (reducer_ != nullptr) applied_ = reducer_->means();
+  if (reducer_ == nullptr) return;
+  applied_ = reducer_->means();
+  reducer_->means_taken();
 }
 
 bool Optimizer::has_unapplied_gradients() const noexcept {
@@ -288,7 +302,7 @@ void Sgd::update(const Piece& piece) const {
                                .dampening = options_.dampening,
                                .weight_decay = decays ? settings.weight_decay : 0,
                                .nesterov = options_.nesterov,
-                               .first = steps() == 1};
+                               .first = piece.step == 1};
   const Device& device = piece.parameter.value.device;
   if (device.kind == Device::Kind::cpu)
     return training::sgd(piece.values, piece.gradient, momentum, piece.type, piece.count, step);
@@ -354,7 +368,7 @@ std::vector<std::string_view> AdamW::kinds() const { return {"exp_avg", "exp_avg
 void AdamW::update(const Piece& piece) const {
   const GroupSettings& settings = piece.settings;
   const bool decays = !options_.decays || options_.decays(piece.parameter);
-  const auto count = static_cast<double>(steps());
+  const auto count = static_cast<double>(piece.step);
   const training::AdamWStep step{.learning_rate = settings.learning_rate,
                                  .beta1 = settings.momentum,
                                  .beta2 = options_.beta2,

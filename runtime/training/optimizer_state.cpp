@@ -19,10 +19,30 @@ constexpr std::size_t kAlignment = 64;
 
 std::size_t padded(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-std::string name_of(std::string_view kind, std::span<const Parameter> parameters,
-                    std::size_t index) {
+std::string name_of(std::span<const Parameter> parameters, std::size_t index) {
   const std::string& name = parameters[index].name;
-  return std::string{kind} + "/" + (name.empty() ? std::to_string(index) : name);
+  return name.empty() ? std::to_string(index) : name;
+}
+
+[[noreturn]] void refuse_state(const std::string& why) {
+  throw Error{ErrorCode::corrupt, "the state of an optimizer: " + why};
+}
+
+/// By parameter the steps in which it was left out; empty: none, or an older checkpoint.
+std::vector<std::uint64_t> skipped_in(const nlohmann::json& json, std::uint64_t steps,
+                                      std::span<const Parameter> parameters) {
+  const auto stored = json.find("skipped");
+  if (stored == json.end()) return {};
+  if (!stored->is_object()) refuse_state("'skipped' isn't an object");
+  std::vector<std::uint64_t> skipped(parameters.size());
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const auto one = stored->find(name_of(parameters, i));
+    if (one == stored->end()) continue;
+    if (!one->is_number_unsigned() || one->get<std::uint64_t>() > steps)
+      refuse_state("'skipped' of '" + one.key() + "' isn't a number up to that of the steps");
+    skipped[i] = one->get<std::uint64_t>();
+  }
+  return skipped;
 }
 
 bool is_on_device(const Parameter& parameter) {
@@ -131,7 +151,7 @@ std::vector<StateTensor> Optimizer::state(std::string_view part) {
     if (Memory::has_master(parameter)) names.push_back(Memory::kMaster);
     for (std::size_t kind = 0; kind < names.size(); ++kind) {
       StateTensor& tensor = tensors.emplace_back();
-      tensor.name = name_of(names[kind], parameters(), index);
+      tensor.name = std::string{names[kind]} + "/" + name_of(parameters(), index);
       tensor.view = {nullptr, Memory::type_of(parameter), {0}, parameter.value.device};
       tensor.placement = sharded() ? Placement::sharded : Placement::replicated;
       tensor.part = part;
@@ -150,28 +170,27 @@ std::string Optimizer::state_text() const {
                       {"learning_rate", group.learning_rate},
                       {"momentum", group.momentum},
                       {"weight_decay", group.weight_decay}});
-  return nlohmann::json{{"steps", steps_},
-                        {"learning_rate", learning_rate()},
-                        {"groups", std::move(groups)},
-                        {"settings", more_settings()}}
-      .dump();
+  nlohmann::json json{{"steps", steps_},
+                      {"learning_rate", learning_rate()},
+                      {"groups", std::move(groups)},
+                      {"settings", more_settings()}};
+  for (std::size_t i = 0; i < skipped_.size(); ++i)
+    if (skipped_[i] > 0) json["skipped"][name_of(parameters(), i)] = skipped_[i];
+  return json.dump();
 }
 
 /// Of a checkpoint of version 0.1 the one rate of all groups.
 void Optimizer::load_state_text(std::string_view text) {
-  const auto refuse = [&](const std::string& why) {
-    throw Error{ErrorCode::corrupt, "the state of an optimizer: " + why};
-  };
   const auto json = nlohmann::json::parse(text, nullptr, false);
-  if (!json.is_object()) refuse("not a JSON object");
+  if (!json.is_object()) refuse_state("not a JSON object");
   const auto number = [&](const nlohmann::json& in, const char* key) {
     const auto found = in.is_object() ? in.find(key) : in.end();
     if (!in.is_object() || found == in.end() || !found->is_number())
-      refuse("'" + std::string{key} + "' is missing");
+      refuse_state("'" + std::string{key} + "' is missing");
     return found->get<double>();
   };
   const auto steps = json.find("steps");
-  if (steps == json.end() || !steps->is_number_unsigned()) refuse("'steps' is missing");
+  if (steps == json.end() || !steps->is_number_unsigned()) refuse_state("'steps' is missing");
   std::vector<GroupSettings> groups = groups_;
   const auto stored = json.find("groups");
   if (stored == json.end()) {
@@ -195,6 +214,7 @@ void Optimizer::load_state_text(std::string_view text) {
     for (auto& [name, value] : more)
       if (settings->is_object() && settings->contains(name))
         value = number(*settings, name.c_str());
+  skipped_ = skipped_in(json, steps->get<std::uint64_t>(), parameters());
   steps_ = steps->get<std::uint64_t>();
   groups_ = std::move(groups);
   set_more(more);

@@ -86,6 +86,12 @@ ACC_API acc_status acc_reducer_zero(acc_reducer* reducer);
  * begins to travel; after finish the gradients are the means over all ranks. */
 ACC_API acc_status acc_reducer_ready(acc_reducer* reducer, size_t parameter);
 ACC_API acc_status acc_reducer_finish(acc_reducer* reducer);
+/* Several passes may come before a step; each adds to the means of the one before. With a sharded
+ * reducer the first step tells how many: before the gradients of a pass more than in any step before
+ * are added to, this makes the means whole on every rank. Without it acc_reducer_ready refuses,
+ * ACC_INVALID_ARGUMENT. A step ends with acc_optimizer_step or acc_reducer_zero. Collective if the
+ * means are scattered, else without effect. */
+ACC_API acc_status acc_reducer_gather_means(acc_reducer* reducer);
 /* 0: the passes that follow only add up, on every rank, until it is 1 again. */
 ACC_API acc_status acc_reducer_sync(acc_reducer* reducer, int32_t on);
 ACC_API void acc_reducer_free(acc_reducer* reducer);
@@ -114,7 +120,8 @@ ACC_API acc_status acc_sgd_create(acc_reducer* reducer, const acc_sgd* options,
                                   acc_optimizer** optimizer);
 ACC_API acc_status acc_adamw_create(acc_reducer* reducer, const acc_adamw* options,
                                     acc_optimizer** optimizer);
-/* Collective with a sharded reducer. */
+/* Collective with a sharded reducer. Parameters that no rank used since the gradients were zeroed
+ * (find_unused) stay as they are. */
 ACC_API acc_status acc_optimizer_step(acc_optimizer* optimizer);
 ACC_API acc_status acc_optimizer_zero_grad(acc_optimizer* optimizer);
 ACC_API double acc_optimizer_learning_rate(const acc_optimizer* optimizer);

@@ -231,21 +231,22 @@ class Accelerator {
   };
   Accumulation accumulate();
   Accumulation accumulate(std::span<GradientReducer* const> reducers);
-  /// Scope in which gradients only accumulate.
-  GradientReducer::NoSync no_sync(GradientReducer& reducer);
+  GradientReducer::NoSync no_sync(GradientReducer& reducer);  ///< scope of only accumulating
   /// Does this batch end a step, with complete gradients and an optimizer step?
   [[nodiscard]] bool sync_gradients() const;
   [[nodiscard]] std::uint64_t gradient_accumulation_steps() const;
 
   /// Factor for the gradient of the loss: the loss scale divided by the batches of a step.
   [[nodiscard]] double backward_factor() const;
-  /// Runs `pass(factor)`, which adds to the gradients and calls ready() of the reducers, and then
-  /// end_backward().
+  /// Runs begin_backward(), then `pass(factor)`, which adds to the gradients and calls ready() of
+  /// the reducers, then end_backward(). Before a step there may be several of them.
   template <class F>
   void backward(F&& pass) {
+    begin_backward();
     std::forward<F>(pass)(backward_factor());
     end_backward();
   }
+  void begin_backward();  ///< GradientReducer::gather_means() of all prepared reducers
   /// Waits until all prepared reducers are done, then calls the functions given to
   /// on_backward_end().
   void end_backward();
@@ -267,8 +268,7 @@ class Accelerator {
   /// gradients are accumulated, nor after a step that was skipped; as many steps at once as there
   /// are ranks, unless batches are split (SchedulerOptions).
   void step(Scheduler& scheduler);
-  /// If this batch ended a step.
-  void zero_grad(Optimizer& optimizer);
+  void zero_grad(Optimizer& optimizer);  ///< if this batch ended a step
   /// Was the last step() left out because of an infinite or NaN gradient?
   [[nodiscard]] bool optimizer_step_was_skipped() const;
   [[nodiscard]] LossScaler& scaler();
@@ -277,8 +277,7 @@ class Accelerator {
   /// Seeds generator(): Generator{seed, 0} on every rank; with `device_specific` Generator{seed,
   /// rank + 1}, so that each rank draws numbers of its own.
   void set_seed(std::uint64_t seed, bool device_specific = false);
-  /// Part of save_state(), for each rank.
-  [[nodiscard]] Generator& generator();
+  [[nodiscard]] Generator& generator();  ///< part of save_state(), for each rank
 
   // ---- checkpoints ----
   /// A tensor equal on all ranks, or of which each holds a piece; the same names on all (mismatch).

@@ -71,6 +71,10 @@ class GradientReducer {
   /// which gradients became ready on rank 0: don't keep pointers across that.
   [[nodiscard]] std::span<const Parameter> parameters() const noexcept;
   [[nodiscard]] const TensorView& gradient(std::size_t index) const;
+  /// false: backwards since zero_gradients() were reduced, and no rank used it in any of them
+  /// (find_unused_parameters). It is what grad is None in torch, and optimizers leave the parameter
+  /// alone. Zeros that the program writes itself don't count.
+  [[nodiscard]] bool has_gradient(std::size_t index) const;
   /// The ranges whose mean this rank holds after finish().
   [[nodiscard]] std::span<const GradientRange> ranges() const noexcept;
 
@@ -83,8 +87,10 @@ class GradientReducer {
   /// @throws Error  invalid_argument: twice in one backward, or no such parameter.
   void ready(std::size_t index);
 
-  /// Ends the backward: waits for the reductions. A parameter that no rank used since the last
-  /// reduction keeps its gradient; one that others used gets the mean, with zeros from here.
+  /// Ends the backward: waits for the reductions. As with torch's find_unused_parameters, a
+  /// parameter that no rank used since the last reduction keeps its gradient; one that others used
+  /// gets the mean, with what its gradient holds here: zeros, or the mean of a backward before it
+  /// in this step. So begin steps with zero_gradients(), even in a loop that overwrites gradients.
   /// @throws Error  mismatch: parameters without gradient that aren't known as unused, by name;
   ///   the group is aborted then, as the peers would wait for them. Else what a reduction failed
   ///   with.
@@ -120,7 +126,8 @@ class GradientReducer {
   /// Number of the means that the gradients hold, counted from 1; 0: they hold none, but zeros or
   /// sums. An optimizer that hasn't stepped with this number yet has something left to apply.
   [[nodiscard]] std::uint64_t means() const noexcept;
-  /// Which parameters got a gradient since the last reduction: '0' or '1' for each.
+  /// For each parameter whether it got a gradient since the last reduction: '1'; before it, from
+  /// any rank, since zero_gradients(): '2'; else '0'.
   [[nodiscard]] std::string used() const;
   /// Continues with these sums, one for each parameter; none: all zero. Call it before the next
   /// backward.
@@ -128,8 +135,22 @@ class GradientReducer {
   void restore_gradients(std::vector<HostTensor> gradients, std::string_view used,
                          bool accumulating = true);
 
-  /// Where gradients are scattered: whether the next backwards give every rank the whole means all
-  /// the same. For means that the next batch adds to: parts of them can't be averaged again.
+  // -- reduce_scatter: several reduced backwards in one step. Only the last is scattered, as parts
+  // of means can't be averaged again: the first step tells how many it has, and gives every rank
+  // the whole means. So gradients have the bits of all_reduce. A step ends with zero_gradients(), a
+  // step of the optimizer or finish_sharing(). --
+  /// Makes means whole that were scattered, and no step took: for a step with more backwards than
+  /// any before. Call it before the gradients are added to; Accelerator::backward() does. Without
+  /// it ready() and finish() refuse, `invalid_argument`; also after zeros that the program wrote
+  /// itself, of which the reducer doesn't know: zero_gradients() is for that. Collective if there
+  /// are such means, else without effect.
+  /// @throws Error  invalid_argument: in the middle of a backward
+  void gather_means();
+  /// This rank's part was changed, as clipping does: the next backward needs gather_means().
+  void part_changed() noexcept;
+  /// An optimizer has applied the means, or left them out. Scattered ones are undefined then.
+  void means_taken() noexcept;
+  /// Whether the next backwards give every rank the whole means whatever their number.
   void reduce_whole(bool whole);
 
   /// Broadcasts rank 0's buffers, as torch does before each forward.

@@ -43,6 +43,12 @@ struct GroupSettings {
 /// one, on any number of ranks that are given the same gradients: an element's update depends on
 /// nothing but itself. f16 and bf16 are updated in float, from a master copy that is kept in the
 /// state.
+///
+/// A frozen parameter, one without a gradient on any rank since zero_grad()
+/// (GradientReducer::has_gradient), isn't touched: neither weight decay nor momentum move it, and
+/// the step isn't one of its own, which AdamW's corrections count. As in torch, where grad is None
+/// after zero_grad(set_to_none=True). Without a reducer that finds unused parameters none is
+/// frozen.
 class Optimizer {
  public:
   virtual ~Optimizer();
@@ -61,6 +67,7 @@ class Optimizer {
   [[nodiscard]] double learning_rate() const noexcept { return groups_.front().learning_rate; }
   /// Of all groups. @throws Error invalid_argument: not a finite number
   void set_learning_rate(double rate);
+  /// All, also those that left single parameters out.
   [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
 
   /// Group 0 has what no other contains, with the settings of the options; then those of the
@@ -127,6 +134,7 @@ class Optimizer {
     DType type;
     std::size_t count;
     const GroupSettings& settings;  ///< of the parameter's group
+    std::uint64_t step;             ///< of this parameter, from 1: those without it left out
   };
   /// What is kept for each element, by the names it has in a checkpoint: {"momentum_buffer"}.
   [[nodiscard]] virtual std::vector<std::string_view> kinds() const = 0;
@@ -148,6 +156,7 @@ class Optimizer {
   struct Memory;
   void make_groups(GroupSettings settings, const std::vector<ParameterGroup>& groups);
   void make_state();
+  void count_step();
   void update(std::size_t range);
   void update_16_bits(const Piece& whole) const;
   [[nodiscard]] std::span<const GradientRange> ranges() const;
@@ -158,7 +167,8 @@ class Optimizer {
   std::vector<GroupSettings> groups_;
   std::vector<std::size_t> group_of_;  ///< by parameter
   std::uint64_t steps_ = 0;
-  std::uint64_t applied_ = 0;  ///< the reducer's means() of the last step
+  std::vector<std::uint64_t> skipped_;  ///< by parameter, of steps_; empty: none
+  std::uint64_t applied_ = 0;           ///< the reducer's means() of the last step
   std::unique_ptr<Memory> memory_;
 };
 

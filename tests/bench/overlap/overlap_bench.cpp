@@ -157,6 +157,7 @@ class Bench {
 
   /// @return seconds from the last gradient to the end, of the slowest rank.
   double exposed(Seconds backward, bool overlap) {
+    reducer_->zero_gradients();
     group_.barrier();
     const auto start = SteadyClock::now();
     std::size_t done = 0;

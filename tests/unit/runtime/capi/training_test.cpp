@@ -278,3 +278,40 @@ TEST_CASE("gradients add up in C while they aren't exchanged", "[capi][training]
     acc_reducer_free(reducer);
   });
 }
+
+TEST_CASE("several passes before a step give a sharded reducer the gradients of a whole one",
+          "[capi][training]") {
+  for (const bool sharded : {false, true}) {
+    on_ranks(2, [&](acc_comm* comm) {
+      std::array<float, 8> values{};
+      const std::int64_t shape[1] = {8};
+      const acc_parameter parameter{
+          sizeof(acc_parameter), "w", values.data(), nullptr, ACC_F32, -1, shape, 1};
+      acc_reducer_config how = ACC_REDUCER_CONFIG_INIT;
+      how.sharded = sharded ? 1 : 0;
+      acc_reducer* reducer = nullptr;
+      EXPECT_OK(acc_reducer_create(comm, &parameter, 1, &how, &reducer));
+      acc_sgd options = ACC_SGD_INIT;
+      options.learning_rate = 1;
+      acc_optimizer* optimizer = nullptr;
+      EXPECT_OK(acc_sgd_create(reducer, &options, &optimizer));
+      float expected = 0;
+      for (const int passes : {2, 2, 1, 3}) {
+        EXPECT_OK(acc_reducer_zero(reducer));
+        for (int pass = 0; pass < passes; ++pass) {
+          EXPECT_OK(acc_reducer_gather_means(reducer));
+          auto* gradient = static_cast<float*>(acc_reducer_gradient(reducer, 0));
+          for (std::size_t i = 0; i < values.size(); ++i)
+            gradient[i] += acc_rank(comm) == 0 ? 1.0F : 3.0F;
+          EXPECT_OK(acc_reducer_ready(reducer, 0));
+          EXPECT_OK(acc_reducer_finish(reducer));
+        }
+        EXPECT_OK(acc_optimizer_step(optimizer));
+        expected -= 2 * static_cast<float>(passes);
+        for (const float value : values) expect(value == expected, "the means added up");
+      }
+      acc_optimizer_free(optimizer);
+      acc_reducer_free(reducer);
+    });
+  }
+}

@@ -128,6 +128,45 @@ Left train(int ranks, BackendKind backend, GradientMode mode) {
   return left;
 }
 
+/// Steps of several backwards: all use 'w', rank 0 'b' in the second one, none 'v'.
+Left train_with_unused(int ranks, BackendKind backend, GradientMode mode) {
+  GroupOptions options;
+  options.backend = backend;
+  options.timeout = Millis{20'000};
+  auto groups = ProcessGroup::threads(ranks, options);
+  Left left(groups.size());
+  const auto run = [&](const ProcessGroup& group) {
+    if (group.device().kind == Device::Kind::cuda) acc::cuda::set_device(group.device().index);
+    Values values{group.device()};
+    GradientReducer reducer{
+        group, values.parameters, {.mode = mode, .find_unused_parameters = true}};
+    const auto optimizer = make_optimizer(reducer, group.device());
+    std::size_t number = 0;
+    for (const std::size_t backwards : {2U, 1U, 3U}) {
+      optimizer->zero_grad();
+      for (std::size_t backward = 0; backward < backwards; ++backward, ++number) {
+        reducer.gather_means();
+        for (std::size_t p = 0; p < (backward == 1 && group.rank() == 0 ? 2U : 1U); ++p) {
+          std::vector<float> gradient = read(reducer.gradient(p));
+          for (std::size_t i = 0; i < gradient.size(); ++i)
+            gradient[i] += gradient_of(group.rank(), number, i);
+          write(reducer.gradient(p), gradient);
+          reducer.ready(p);
+        }
+        reducer.finish();
+      }
+      optimizer->step();
+    }
+    for (const auto& parameter : values.parameters)
+      left[static_cast<std::size_t>(group.rank())].push_back(read(parameter.value));
+  };
+  acc::testing::on_all(groups, [&](ProcessGroup& group) {
+    run(group);
+    group = {};
+  });
+  return left;
+}
+
 }  // namespace
 
 SCENARIO("an optimizer of the user's works in device memory as ours in the host's, sharded or not",
@@ -143,6 +182,22 @@ SCENARIO("an optimizer of the user's works in device memory as ours in the host'
       INFO("rank " << rank << ", row " << row);
       CHECK_THAT(found[rank][row], Catch::Matchers::Approx(expected[rank][row]).margin(1e-5F));
     }
+}
+
+SCENARIO("several backwards in a step, and unused parameters, in device memory as in the host's",
+         "[runtime][nccl][training]") {
+  const Fakes fakes;
+  const int ranks = GENERATE(2, 3);
+  const auto mode = GENERATE(GradientMode::all_reduce, GradientMode::reduce_scatter);
+  const auto expected = train_with_unused(ranks, BackendKind::cpu, mode);
+  const auto found = train_with_unused(ranks, BackendKind::nccl, mode);
+  for (std::size_t rank = 0; rank < expected.size(); ++rank)
+    for (std::size_t row = 0; row < expected[rank].size(); ++row) {
+      INFO("rank " << rank << ", row " << row << ", scattered "
+                   << (mode == GradientMode::reduce_scatter));
+      CHECK_THAT(found[rank][row], Catch::Matchers::Approx(expected[0][row]).margin(1e-5F));
+    }
+  for (std::size_t i = 0; i < expected[0][2].size(); ++i) CHECK(expected[0][2][i] == start_of(i));
 }
 
 TEST_CASE("gather, pad, reduce and broadcast take tensors in device memory",
