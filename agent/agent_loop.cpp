@@ -322,6 +322,7 @@ void AgentLoop::feed(const Event& event) {
 void AgentLoop::on_job_control(int signo) {
   if (signo == SIGTSTP) watch_.suspended();
   if (signo == SIGCONT && terminal_.lend_again()) group_.terminal.rank = terminal_.reader();
+  if (signo == SIGCONT && terminal_.is_shared()) group_.terminal.rank.reset();
   if (signo == SIGWINCH) output_.window_changed();
   workers_.signal(signo);
   if (signo == SIGCONT) watch_.resumed(clock_now());

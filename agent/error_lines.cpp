@@ -263,11 +263,20 @@ std::size_t lines_since_older_error(std::string_view text, bool is_killed) {
 }
 
 bool names_missing_peer(std::string_view text) {
-  constexpr std::array<std::string_view, 12> kWords{
-      "Connection closed by",  "Connection reset by",   "Broken pipe",
-      "ncclRemoteError",       "failed to recv, got 0", "recvValue failed",
-      "remote process exited", "Timed out waiting",     "Timed out after",
-      "Socket Timeout",        "operation timeout",     "caused pair closure"};
+  // Of what took too long only the libraries' own words: a program's time-out is its own error.
+  constexpr std::array<std::string_view, 13> kWords{"Connection closed by",
+                                                    "Connection reset by",
+                                                    "Broken pipe",
+                                                    "ncclRemoteError",
+                                                    "failed to recv, got 0",
+                                                    "recvValue failed",
+                                                    "remote process exited",
+                                                    "ms for send operation",
+                                                    "ms for recv operation",
+                                                    "Watchdog caught collective operation timeout",
+                                                    "caused pair closure",
+                                                    "Socket Timeout",
+                                                    "DistStoreError: Timed out"};
   const auto words = words_of_last_error(text);
   return std::ranges::any_of(kWords,
                              [&](auto piece) { return words.find(piece) != std::string::npos; });

@@ -52,7 +52,7 @@ void LentTerminal::take_back(const WorkerRecord& worker, bool had_it) {
   timer_.async_wait([this](boost::system::error_code cancelled) {
     if (!cancelled && reader_pid() == 0) note_terminal(guardian_, 0);
   });
-  if (!is_success(*worker.status)) terminal_.restore_modes();
+  if (!is_success(*worker.status) && !is_shared()) terminal_.restore_modes();
 }
 
 void LentTerminal::suspend_with_worker() {

@@ -28,6 +28,10 @@ class LentTerminal {
                std::optional<LocalRank> reader, const WorkerGroup& workers, Hooks hooks);
 
   [[nodiscard]] std::optional<LocalRank> reader() const { return reader_; }
+  /// Others of the guardian's group use it: no worker gets it any more.
+  [[nodiscard]] bool is_shared() const {
+    return guardian_.board != nullptr && guardian_.board->terminal_is_shared;
+  }
   /// Would a worker that is started now get the terminal?
   [[nodiscard]] bool is_lent_at_start() const {
     return reader_ && !is_shared() && terminal_.can_lend();
@@ -46,9 +50,6 @@ class LentTerminal {
   void pressed();
 
  private:
-  [[nodiscard]] bool is_shared() const {
-    return guardian_.board != nullptr && guardian_.board->terminal_is_shared;
-  }
   [[nodiscard]] pid_t reader_pid() const;
   void look_at_interrupts();
   void obey(TerminalInterrupts::Answer answer);

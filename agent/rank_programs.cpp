@@ -69,6 +69,7 @@ void RankPrograms::signal(pid_t worker, int signo, std::span<const pid_t> orphan
       return (read_signal_sets(pid).caught & signal_bit(signo)) == 0;
     });
     note(worker, signo, targets.served);
+    if (targets.is_served_unclear) unclear_[worker] = {signo, std::move(targets.served)};
   }
   if (!way.is_delivered) send(worker, signo, targets.programs, groups);
   const bool ends_helpers = signo == SIGTERM || signo == SIGHUP || way.asks_end;
@@ -124,7 +125,21 @@ bool RankPrograms::has_had_signal(pid_t pid) const {
   return found != signalled_.end() && read_process_stat(pid).start_time == found->second;
 }
 
-bool RankPrograms::await_programs(pid_t worker, std::function<void()> then) {
+// It had no trap for the signal, but one for EXIT.
+void RankPrograms::signal_served(pid_t worker, int death_signal) {
+  const auto unclear = unclear_.extract(worker);
+  const auto asked = asked_.find(worker);
+  if (unclear.empty() || asked == asked_.end() || unclear.mapped().signo != death_signal) return;
+  for (const auto& program : asked->second) {
+    if (std::ranges::count(unclear.mapped().programs, program.pid) == 0) continue;
+    if (!look_at(program).lives) continue;
+    note_signalled(program.pid);
+    ::kill(program.pid, death_signal);
+  }
+}
+
+bool RankPrograms::await_programs(pid_t worker, int death_signal, std::function<void()> then) {
+  signal_served(worker, death_signal);
   if (!asked_.contains(worker)) return false;
   awaited_[worker].then = std::move(then);
   if (!await_one(worker)) {
@@ -212,6 +227,7 @@ void RankPrograms::clear() {
   asked_.clear();
   spared_.clear();
   awaited_.clear();
+  unclear_.clear();
   signalled_.clear();
 }
 

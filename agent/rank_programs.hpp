@@ -40,8 +40,9 @@ class RankPrograms {
   /// @param orphans  processes of its group whose parents have exited
   void signal(pid_t worker, int signo, std::span<const pid_t> orphans, Way way);
   /// The worker has ended and isn't reaped yet, so the number of its group stays its own.
+  /// @param death_signal  that it died of; 0: it exited
   /// @return whether programs of it live that were asked to end: `then` is called when none does
-  bool await_programs(pid_t worker, std::function<void()> then);
+  bool await_programs(pid_t worker, int death_signal, std::function<void()> then);
   /// Of a worker that was asked to end, has ended and isn't reaped yet. They had no signal with it.
   /// One whose own program lives on is left to that.
   void end_helpers(pid_t worker);
@@ -74,7 +75,14 @@ class RankPrograms {
     std::function<void()> then;
   };
 
+  /// Programs that a shell's trap may have passed a signal on to.
+  struct Served {
+    int signo = 0;
+    std::vector<pid_t> programs;
+  };
+
   static Look look_at(const Asked& program);
+  void signal_served(pid_t worker, int death_signal);
   [[nodiscard]] std::vector<pid_t> roots(pid_t worker, std::span<const pid_t> orphans) const;
   void note(pid_t worker, int signo, std::span<const pid_t> programs);
   static void send(pid_t worker, int signo, std::span<const pid_t> programs,
@@ -91,6 +99,7 @@ class RankPrograms {
   std::unordered_map<pid_t, std::vector<Asked>> asked_;   ///< programs, by their worker
   std::unordered_map<pid_t, std::vector<pid_t>> spared_;  ///< helpers, by their worker
   std::unordered_map<pid_t, Awaited> awaited_;            ///< by the worker
+  std::unordered_map<pid_t, Served> unclear_;             ///< by the worker
   std::unordered_map<pid_t, std::uint64_t> signalled_;  ///< has_had_signal(): times of their start
 };
 

@@ -58,8 +58,10 @@ class RoundStarter {
   [[nodiscard]] bool progress_changed() const;
   /// As found on PATH; empty: it was not found.
   [[nodiscard]] const std::string& program() const { return program_; }
-  /// Of the last round.
-  [[nodiscard]] std::uint16_t master_port() const { return master_.port; }
+  /// Of the last round; 0: its workers don't have it from us.
+  [[nodiscard]] std::uint16_t master_port() const {
+    return plan_.kind == JobKind::elastic ? master_.port : 0;
+  }
   /// One process without a rank.
   [[nodiscard]] bool is_plain() const { return plan_.kind == JobKind::process; }
 

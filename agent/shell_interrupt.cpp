@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <ctime>
 #include <filesystem>
@@ -70,22 +71,28 @@ static std::vector<pid_t> others_in_group() {
   return others;
 }
 
-// 0: it is no pipe.
-static ino_t pipe_at(pid_t pid, int fd) {
+struct PipeEnd {
+  ino_t number = 0;        ///< 0: it is no pipe
+  bool is_hidden = false;  ///< /proc doesn't tell: the process is another user's, as sudo
+};
+
+static PipeEnd pipe_at(pid_t pid, int fd) {
   struct stat info {};
   const auto path = "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(fd);
-  return ::stat(path.c_str(), &info) == 0 && S_ISFIFO(info.st_mode) ? info.st_ino : 0;
+  if (::stat(path.c_str(), &info) != 0) return {0, errno == EACCES};
+  return {S_ISFIFO(info.st_mode) ? info.st_ino : 0, false};
 }
 
-// Those that read our output, and those that read theirs. Every other reader of a pipe is none:
-// make -j gives its children one that is empty.
+// Those that read our output, or may, and those that read theirs. Every other reader of a pipe is
+// none: make -j gives its children one that is empty.
 static std::vector<pid_t> readers_among(const std::vector<pid_t>& others) {
   std::vector<pid_t> writers{::getpid()};
   for (std::size_t i = 0; i < writers.size(); ++i) {
     for (const pid_t pid : others) {
-      const ino_t input = pipe_at(pid, STDIN_FILENO);
-      const bool reads = input != 0 && (input == pipe_at(writers[i], STDOUT_FILENO) ||
-                                        input == pipe_at(writers[i], STDERR_FILENO));
+      const auto [input, is_hidden] = pipe_at(pid, STDIN_FILENO);
+      const bool reads =
+          is_hidden || (input != 0 && (input == pipe_at(writers[i], STDOUT_FILENO).number ||
+                                       input == pipe_at(writers[i], STDERR_FILENO).number));
       if (reads && std::ranges::count(writers, pid) == 0) writers.push_back(pid);
     }
   }

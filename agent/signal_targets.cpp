@@ -99,18 +99,26 @@ bool is_of_rank(const RankProcess& parent, const RankProcess& child) {
   return child.group == child.pid && child.session == parent.session && is_shell(parent);
 }
 
-bool has_trap(const SignalSets& shell, int signo) {
+Trap trap_of(const SignalSets& shell, int signo) {
   constexpr auto kNobodyTraps = signal_bit(SIGSYS) | signal_bit(SIGVTALRM);
-  if ((shell.caught & kNobodyTraps) == kNobodyTraps) return false;
-  return ((shell.caught | shell.blocked) & signal_bit(signo)) != 0;
+  if ((shell.caught & kNobodyTraps) == kNobodyTraps) return Trap::unclear;
+  return ((shell.caught | shell.blocked) & signal_bit(signo)) != 0 ? Trap::set : Trap::none;
 }
 
 bool was_started_in_background(const SignalSets& shell, const SignalSets& process,
                                bool is_process_a_shell) {
-  const bool ignores_quit = (process.ignored & signal_bit(SIGQUIT)) != 0;
-  const bool ignores_interrupt = (process.ignored & signal_bit(SIGINT)) != 0;
-  if ((shell.ignored & signal_bit(SIGINT)) != 0) return false;
-  return ignores_quit && (ignores_interrupt || !is_process_a_shell);
+  const auto has = [](std::uint64_t set, int signo) { return (set & signal_bit(signo)) != 0; };
+  const bool ignores_interrupt = has(process.ignored, SIGINT);
+  const bool ignores_quit = has(process.ignored, SIGQUIT);
+  if (has(shell.ignored, SIGINT)) return false;
+  if (is_process_a_shell) return ignores_quit && ignores_interrupt;
+  return ignores_quit || (ignores_interrupt && has(process.caught, SIGQUIT));
+}
+
+// Whether a shell dies of the signal is seen of a worker alone; another one is taken for one that
+// does.
+static bool is_to_pass_on(const RankProcess& shell, const RankProcess& worker) {
+  return shell.trap == Trap::set || (shell.trap == Trap::unclear && shell.pid == worker.pid);
 }
 
 SignalTargets signal_targets(std::span<const RankProcess> processes, bool is_delivered) {
@@ -122,8 +130,9 @@ SignalTargets signal_targets(std::span<const RankProcess> processes, bool is_del
     const auto found = known.find(process.parent);
     const auto* const parent = found != known.end() ? found->second : nullptr;
     const bool is_timed = parent != nullptr && is_timeout(*parent);
-    const bool is_passed_on =
-        parent != nullptr && parent->handles && process.is_background && !is_delivered;
+    const bool is_passed_on = parent != nullptr && process.is_background && !is_delivered &&
+                              is_to_pass_on(*parent, processes.front());
+    if (is_passed_on && parent->trap == Trap::unclear) targets.is_served_unclear = true;
     if (is_passed_on || served.contains(process.parent)) served.insert(process.pid);
     // A fork of `timeout` is about to execute the program.
     if (parent != nullptr && !is_timed && is_helper_of(*parent, process)) {
@@ -160,7 +169,7 @@ std::optional<std::vector<RankProcess>> processes_of_rank(pid_t worker, int sign
     text += found[i].command_line.size();
     if (files > kMostFiles || text > kMostText) return std::nullopt;
     const auto sets = is_shell(found[i]) ? read_signal_sets(parent) : SignalSets{};
-    found[i].handles = has_trap(sets, signo);
+    found[i].trap = trap_of(sets, signo);
     for (const pid_t child : children_of(parent)) {
       // One that is to be looked at costs more than this call.
       if (const pid_t group = ::getpgid(child); group != found[i].group && group != child) continue;
@@ -168,7 +177,7 @@ std::optional<std::vector<RankProcess>> processes_of_rank(pid_t worker, int sign
       auto process = describe_process(child, parent);
       if (!is_of_rank(found[i], process)) continue;
       process.is_background =
-          found[i].handles &&
+          found[i].trap != Trap::none &&
           was_started_in_background(sets, read_signal_sets(child), is_shell(process));
       found.push_back(std::move(process));
     }

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,6 +15,13 @@
 /// (docs/decisions/0051-who-gets-a-signal.md).
 namespace acc::agent {
 
+/// Whether a shell runs a command of its own at a signal.
+enum class Trap : std::uint8_t {
+  none,  ///< or it is no shell
+  set,
+  unclear,  ///< for a trap for EXIT bash catches all signals that end a process, and dies of them
+};
+
 /// A worker or one of its descendants, as /proc shows it.
 struct RankProcess {
   pid_t pid = 0;
@@ -22,7 +30,7 @@ struct RankProcess {
   pid_t session = 0;
   std::string program;       ///< what /proc/PID/exe names; empty: it can't be read
   std::string command_line;  ///< a zero byte behind each word
-  bool handles = false;        ///< a shell, and it has a trap for the signal
+  Trap trap = Trap::none;    ///< of a shell, for the signal
   bool is_background = false;  ///< a shell without job control started it with "&"
 };
 
@@ -31,6 +39,7 @@ struct SignalTargets {
   std::vector<pid_t> helpers;   ///< they don't
   std::vector<pid_t> timeouts;  ///< `timeout` around one of the programs: it doesn't either
   std::vector<pid_t> served;    ///< a trap of their script is to pass it on to them
+  bool is_served_unclear = false;  ///< … which it didn't if the worker dies of the signal
 };
 
 /// Whether `signo` goes to programs alone. The others reach the whole group: those that a terminal
@@ -43,9 +52,7 @@ struct SignalTargets {
 /// group of its own.
 [[nodiscard]] bool is_of_rank(const RankProcess& parent, const RankProcess& child);
 
-/// Whether a shell runs a command of its own at the signal. For a trap for EXIT alone bash catches
-/// all signals that end a process, and ends of them.
-[[nodiscard]] bool has_trap(const SignalSets& shell, int signo);
+[[nodiscard]] Trap trap_of(const SignalSets& shell, int signo);
 
 /// Whether a shell without job control started the process with "&", by the signals that it makes
 /// such a process ignore: a program that changes SIGINT's keeps SIGQUIT's, and bash ignores that

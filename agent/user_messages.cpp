@@ -179,6 +179,7 @@ std::string port_hint(std::string_view words, std::uint16_t master_port) {
       std::string_view::npos)
     return {};
   const auto port = port_in(words);
+  if (master_port == 0) return {};
   if (port != 0 && port != master_port)
     return "port " + std::to_string(port) +
            " is the script's own choice, and taken: init_method='env://', the default, takes "

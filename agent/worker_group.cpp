@@ -291,10 +291,12 @@ void WorkerGroup::take_exit(std::size_t index) {
   int status = 0;
   rusage usage{};
   const auto seen = look_at(record.pid, WEXITED);
-  if (seen.si_code == CLD_KILLED || seen.si_code == CLD_DUMPED)
-    record.cpu_limit = reached_cpu_limit(record.pid, seen.si_status);
+  const bool is_killed = seen.si_code == CLD_KILLED || seen.si_code == CLD_DUMPED;
+  if (is_killed) record.cpu_limit = reached_cpu_limit(record.pid, seen.si_status);
   if (seen.si_pid == record.pid) {
-    if (programs_.await_programs(record.pid, [this, index] { take_exit(index); })) return;
+    if (programs_.await_programs(record.pid, is_killed ? seen.si_status : 0,
+                                 [this, index] { take_exit(index); }))
+      return;
     programs_.end_helpers(record.pid);
   }
   const pid_t reaped = ::wait4(record.pid, &status, WNOHANG, &usage);

@@ -61,8 +61,6 @@ void ask_stop(const BridgeState& state, BridgeActions& out) {
 
 void pass_signal(BridgeState& state, int signo, BridgeActions& out) {
   if (signo == SIGTERM) return ask_stop(state, out);
-  // Who presses Ctrl-C again while the first waits wants that one heard: as a second one, within
-  // milliseconds of the first, it would leave no time for a checkpoint.
   if (state.is_signal_late && std::ranges::count(state.signals, signo) != 0) return;
   state.signals.push_back(signo);
   if (state.signals.size() == 1) out.emplace_back(signal_request(state.wish, state.job, signo));
@@ -76,8 +74,12 @@ void pass_next_signal(BridgeState& state, BridgeActions& out) {
     out.emplace_back(signal_request(state.wish, state.job, state.signals.front()));
 }
 
-// It didn't get there: a daemon is being restarted, say.
+// It didn't get there: a daemon is being restarted, say. Who presses Ctrl-C again meanwhile wants
+// the first one heard: a second one within milliseconds of it would leave no time for a checkpoint.
 void pass_signal_later(BridgeState& state, const std::string& why, BridgeActions& out) {
+  auto& signals = state.signals;
+  for (auto one = signals.begin(); one != signals.end(); ++one)
+    signals.erase(std::remove(one + 1, signals.end(), *one), signals.end());
   if (!std::exchange(state.is_signal_late, true))
     out.emplace_back(TellBridge{"the signal is not passed on yet: " + why + "; it is tried again"});
   out.emplace_back(ArmBridgeTimer{BridgeTimer::signal, kStateSoon});

@@ -183,6 +183,8 @@ TEST_CASE("a rank that lost its connection was named, not the one that had raise
   // One that was caught, that a peer caused, or our signal.
   CHECK(own_error(kRaised + "KeyError: 'label'\nstep 3\n").empty());
   CHECK(own_error(kRaised + gloo).empty());
+  CHECK(own_error(kRaised + "TimeoutError: Timed out after 30 s reading shard 7\n") ==
+        "TimeoutError: Timed out after 30 s reading shard 7");
   CHECK(own_error(kRaised + "KeyboardInterrupt\n").empty());
   CHECK(own_error(kRaised + "SignalException: got signal: 15\n").empty());
   CHECK(own_error("step 3\n").empty());

@@ -72,7 +72,7 @@ TEST_CASE("the program in a shell that died of a pre-emption signal was a left-o
   programs.signal(rank.shell, SIGUSR1, {}, {.asks_end = true});
   rank.await_end();
   bool has_ended = false;
-  REQUIRE(programs.await_programs(rank.shell, [&] { has_ended = true; }));
+  REQUIRE(programs.await_programs(rank.shell, 0, [&] { has_ended = true; }));
   CHECK(programs.are_awaited(rank.shell));
   CHECK(programs.living(rank.shell) == std::vector{rank.program});
   io.poll();
@@ -93,11 +93,11 @@ TEST_CASE("ranks that are waited for so are told once, after a second", "[agent]
     programs.signal(one->shell, SIGUSR1, {}, {.asks_end = true});
     one->await_end();
   }
-  REQUIRE(programs.await_programs(rank.shell, [] {}));
+  REQUIRE(programs.await_programs(rank.shell, 0, [] {}));
   REQUIRE(io.run_one() == 1);
   REQUIRE(told.size() == 1);
   CHECK(told.front() == std::vector{rank.shell});
-  REQUIRE(programs.await_programs(later.shell, [] {}));
+  REQUIRE(programs.await_programs(later.shell, 0, [] {}));
   for (const auto* one : {&rank, &later}) ::kill(one->program, SIGKILL);
   io.run();  // until nothing is waited for any more, no time either
   CHECK(told.size() == 1);
@@ -109,7 +109,7 @@ TEST_CASE("what a script had started with & took the whole grace of a Ctrl-C", "
   const Wrapped rank{kIgnores};
   programs.signal(rank.shell, SIGUSR1, {}, {.asks_end = true});
   rank.await_end();
-  CHECK_FALSE(programs.await_programs(rank.shell, [] {}));
+  CHECK_FALSE(programs.await_programs(rank.shell, 0, [] {}));
   CHECK(programs.living(rank.shell).empty());
 }
 
@@ -124,7 +124,7 @@ TEST_CASE("without a descriptor to spare a program that saved was taken for ende
   const rlimit none{0, given.rlim_max};
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
   bool has_ended = false;
-  const bool waits = programs.await_programs(rank.shell, [&] { has_ended = true; });
+  const bool waits = programs.await_programs(rank.shell, 0, [&] { has_ended = true; });
   const auto living = programs.living(rank.shell);
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &given) == 0);
   REQUIRE(waits);
@@ -142,6 +142,6 @@ TEST_CASE("a signal that only was passed on makes nobody wait for what a worker 
   const Wrapped rank;
   programs.signal(rank.shell, SIGUSR1, {}, {.asks_end = false});
   rank.await_end();
-  CHECK_FALSE(programs.await_programs(rank.shell, [] {}));
+  CHECK_FALSE(programs.await_programs(rank.shell, 0, [] {}));
   CHECK_FALSE(programs.are_awaited(rank.shell));
 }

@@ -110,15 +110,15 @@ SCENARIO("the program behind `timeout` in a script got no signal, or two", "[age
 SCENARIO("a program got the signal twice whose script passes it on", "[agent]") {
   const auto script = words({"bash", "entry.sh"});
   std::vector<RankProcess> table{
-      {10, 1, kGroup, kSession, "/usr/bin/bash", script, true},
-      {11, 10, kGroup, kSession, kPython, kTrain, false, true},
+      {10, 1, kGroup, kSession, "/usr/bin/bash", script, Trap::set},
+      {11, 10, kGroup, kSession, kPython, kTrain, Trap::none, true},
       {12, 11, kGroup, kSession, "/usr/bin/ffmpeg", words({"ffmpeg"})},
       {13, 10, kGroup, kSession, kPython, words({"python3", "other.py"})},  // in the foreground
   };
   CHECK(signal_targets(table).programs == Pids{10, 13});
   CHECK(signal_targets(table).served == Pids{11, 12});
   CHECK(signal_targets(table, true).programs == Pids{10, 11, 12, 13});  // it has it from elsewhere
-  table[0].handles = false;                                             // it dies of it
+  table[0].trap = Trap::none;                                           // it dies of it
   CHECK(signal_targets(table).programs == Pids{10, 11, 12, 13});
 }
 
@@ -128,14 +128,14 @@ SCENARIO(
   const auto timeout = words({"timeout", "23h", "python3", "train.py"});
   const auto script = words({"bash", "inner.sh"});
   std::vector<RankProcess> table{
-      {10, 1, kGroup, kSession, "/usr/bin/bash", words({"bash", "entry.sh"}), true},
-      {11, 10, kGroup, kSession, "/usr/bin/bash", script, false, true},
+      {10, 1, kGroup, kSession, "/usr/bin/bash", words({"bash", "entry.sh"}), Trap::set},
+      {11, 10, kGroup, kSession, "/usr/bin/bash", script, Trap::none, true},
       {12, 11, 12, kSession, "/usr/bin/timeout", timeout},
       {13, 12, 12, kSession, kPython, kTrain},
   };
   CHECK(signal_targets(table).programs == Pids{10});
   CHECK(signal_targets(table).timeouts.empty());
-  table[0].handles = false;
+  table[0].trap = Trap::none;
   CHECK(signal_targets(table).programs == Pids{10, 11, 13});
   CHECK(signal_targets(table).timeouts == Pids{12});
 }
@@ -148,6 +148,7 @@ SCENARIO(
   CHECK(was_started_in_background(script, {0, both, 0}, true));
   CHECK(was_started_in_background(script, {0, both, 0}, false));
   CHECK(was_started_in_background(script, {0, signal_bit(SIGQUIT), signal_bit(SIGINT)}, false));
+  CHECK(was_started_in_background(script, {0, signal_bit(SIGINT), signal_bit(SIGQUIT)}, false));
   const SignalSets any_bash{0, signal_bit(SIGQUIT), 0};
   CHECK_FALSE(was_started_in_background(any_bash, any_bash, true));
   CHECK_FALSE(was_started_in_background(script, {0, signal_bit(SIGINT), 0}, false));
@@ -156,11 +157,27 @@ SCENARIO(
   CHECK_FALSE(was_started_in_background(in_background_itself, {0, both, 0}, false));
 }
 
-SCENARIO("bash's trap for EXIT was taken for one that passes the signal on", "[agent]") {
-  CHECK(has_trap({0, 0, signal_bit(SIGTERM)}, SIGTERM));
-  CHECK(has_trap({signal_bit(SIGTERM), 0, 0}, SIGTERM));
-  CHECK_FALSE(has_trap({0, 0, signal_bit(SIGTERM)}, SIGUSR1));
-  CHECK_FALSE(has_trap({0, 0, 0x43817efb}, SIGTERM));  // bash 5.2 with `trap … EXIT`
+SCENARIO("bash's trap for EXIT was taken for one that passes the signal on, or for none",
+         "[agent]") {
+  CHECK(trap_of({0, 0, signal_bit(SIGTERM)}, SIGTERM) == Trap::set);
+  CHECK(trap_of({signal_bit(SIGTERM), 0, 0}, SIGTERM) == Trap::set);
+  CHECK(trap_of({0, 0, signal_bit(SIGTERM)}, SIGUSR1) == Trap::none);
+  // bash 5.2 with `trap … EXIT`, with one for SIGTERM as well or not.
+  CHECK(trap_of({0, 0, 0x43817efb}, SIGTERM) == Trap::unclear);
+  const auto script = words({"bash", "run.sh"});
+  std::vector<RankProcess> table{
+      {10, 1, kGroup, kSession, "/usr/bin/bash", script, Trap::unclear},
+      {11, 10, kGroup, kSession, kPython, kTrain, Trap::none, true},
+      {12, 10, kGroup, kSession, kPython, words({"python3", "other.py"})},  // in the foreground
+  };
+  const auto targets = signal_targets(table);
+  CHECK(targets.programs == Pids{10, 12});
+  CHECK(targets.served == Pids{11});
+  CHECK(targets.is_served_unclear);
+  // Of a shell below another program it isn't seen how it ends.
+  table.insert(table.begin(), {9, 1, kGroup, kSession, kPython, words({"python3", "all.py"})});
+  table[1].parent = 9;
+  CHECK(signal_targets(table).programs == Pids{9, 10, 11, 12});
 }
 
 SCENARIO("what `timeout` forked is no helper before it executes its program", "[agent]") {

@@ -395,6 +395,19 @@ SCENARIO("two presses of Ctrl-C while the daemon was away left no time for a che
   CHECK(story.only<AskDaemon>().body == "{\"signal\":\"SIGINT\"}\n");
 }
 
+SCENARIO("two presses of Ctrl-C at a node that was silent for 3 s left no time for a checkpoint",
+         "[ctl][bridge]") {
+  Story story;
+  story.running().ordered(agent::PassSignal{SIGINT});
+  story.ordered(agent::PassSignal{SIGUSR1}).ordered(agent::PassSignal{SIGINT});
+  story.answered(BridgeAsk::signal, 504, R"({"error": "b: silent", "code": "no_contact"})");
+  story.hears(BridgeTimerFired{BridgeTimer::signal});
+  story.answered(BridgeAsk::signal, 202, "{}");
+  CHECK(story.only<AskDaemon>().body == "{\"signal\":\"SIGUSR1\"}\n");
+  story.answered(BridgeAsk::signal, 202, "{}");
+  CHECK(story.all<AskDaemon>().empty());
+}
+
 SCENARIO("a signal that a node said no to was tried again every half second, and a slow one twice",
          "[ctl][bridge]") {
   const auto tried_again_after = [](unsigned status, const std::string& body) {
