@@ -77,10 +77,12 @@ AccumulatedGradients read_gradients(const Checkpoint& checkpoint, const std::str
   const int rows = checkpoint.ranks();
   const bool same = rows == ranks;
   AccumulatedGradients all = facts_of(checkpoint, same ? rank : 0, model, parameters.size());
+  std::vector<std::string> used{all.used};
   for (int other = 1; !same && other < rows; ++other) {
-    const AccumulatedGradients theirs = facts_of(checkpoint, other, model, parameters.size());
+    const auto& theirs =
+        used.emplace_back(facts_of(checkpoint, other, model, parameters.size()).used);
     for (std::size_t i = 0; i < all.used.size(); ++i)
-      if (all.used[i] != '1' && theirs.used[i] != '0') all.used[i] = theirs.used[i];
+      if (all.used[i] != '1' && theirs[i] != '0') all.used[i] = theirs[i];
   }
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const std::string name = parameters[i].name.empty() ? std::to_string(i) : parameters[i].name;
@@ -90,6 +92,9 @@ AccumulatedGradients read_gradients(const Checkpoint& checkpoint, const std::str
     } else {
       std::vector<double> sums(row.count());
       for (int other = 0; other < rows; ++other) {
+        const char how = used[static_cast<std::size_t>(other)][i];
+        // Zeros, or what a step has applied, beside what others have added up since.
+        if (all.used[i] == '1' && (how == '0' || how == '3')) continue;
         checkpoint.read(part, name, other, row.view());
         add(sums, row);
       }

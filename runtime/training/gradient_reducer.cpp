@@ -143,7 +143,7 @@ void GradientReducer::part_changed() noexcept {
   if (state_->scatters() && state_->group.size() > 1) state_->step_means.part_changed();
 }
 
-void GradientReducer::means_taken() noexcept { state_->step_means.step_ended(); }
+void GradientReducer::means_taken() noexcept { state_->means_taken(); }
 
 bool GradientReducer::accumulating() const noexcept { return state_->added_up; }
 
@@ -153,7 +153,7 @@ std::string GradientReducer::used() const {
   const State& s = *state_;
   std::string used;
   for (std::size_t i = 0; i < s.used.size(); ++i)
-    used += s.used[i] != 0 ? '1' : s.got[i] != 0 ? '2' : '0';
+    used += s.used[i] != 0 ? '1' : s.got[i] == 0 ? '0' : s.undefined[i] == 0 ? '2' : '3';
   return used;
 }
 
@@ -174,7 +174,10 @@ void GradientReducer::restore_gradients(std::vector<HostTensor> gradients, std::
   if (!fits) throw Error{ErrorCode::invalid_argument, "restore_gradients: those of another model"};
   s.restored = std::move(gradients);
   std::ranges::transform(used, s.used.begin(), [](char one) { return one == '1' ? 1 : 0; });
-  std::ranges::transform(used, s.got.begin(), [](char one) { return one == '2' ? 1 : 0; });
+  std::ranges::transform(used, s.got.begin(), [](char one) { return one >= '2' ? 1 : 0; });
+  s.restored_undefined.assign(used.size(), 0);
+  std::ranges::transform(used, s.restored_undefined.begin(),
+                         [](char one) { return one == '0' || one == '3' ? 1 : 0; });
   s.tells_unused = false;
   s.added_up = accumulating;
   s.put_restored();

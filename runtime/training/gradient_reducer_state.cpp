@@ -84,7 +84,7 @@ GradientReducer::State::State(ProcessGroup its_group, std::vector<Parameter> par
       layout{checked(std::move(parameters), options, group), group, layout_options(options)},
       used(layout.parameters().size(), 0),
       got(used),
-      undefined(used) {
+      undefined(used.size(), 1) {
   begin_backward();
   for (const Parameter& parameter : layout.parameters()) broadcast(parameter.value);
 }
@@ -167,7 +167,7 @@ std::vector<std::size_t> GradientReducer::State::missing() const {
 void GradientReducer::State::take_missing(const std::vector<std::size_t>& absent) {
   for (const std::size_t index : absent) {
     // As torch: what was added up without being reduced counts, and so does the mean of a backward
-    // before, to which the other ranks add.
+    // before it in this step, to which the other ranks add.
     if (used[index] == 0) kept.emplace_back(index, layout.contents(index));
     undefined[index] != 0 ? layout.zero_on_wire(index) : layout.to_wire(index);
     --missing_in_bucket[layout.bucket_of(index)];
@@ -223,6 +223,13 @@ void GradientReducer::State::note_gradients() {
 void GradientReducer::State::forget_gradients() {
   tells_unused = false;
   std::ranges::fill(got, 0);
+}
+
+/// Sums that weren't reduced yet still count.
+void GradientReducer::State::means_taken() noexcept {
+  for (std::size_t i = 0; i < undefined.size(); ++i)
+    if (used[i] == 0) undefined[i] = 1;
+  step_means.step_ended();
 }
 
 void GradientReducer::State::wait_for_all(bool asks) {
@@ -350,7 +357,7 @@ void GradientReducer::State::zero_gradients() {
 
 void GradientReducer::State::put_restored() {
   means = 0;
-  std::ranges::fill(undefined, 0);
+  undefined = restored_undefined;
   step_means.step_ended();
   for (std::size_t i = 0; i < restored.size(); ++i) {
     const TensorView& gradient = parameters()[i].gradient;

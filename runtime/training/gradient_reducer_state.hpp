@@ -47,7 +47,7 @@ struct GradientReducer::State {
   training::StepMeans step_means;              ///< where they are scattered
   bool tells_unused = false;                   ///< was a map of the used ones reduced since zeros?
   std::vector<char> got;                       ///< by parameter, since zeros, from any rank
-  std::vector<char> undefined;                 ///< by parameter: is its gradient, after a step?
+  std::vector<char> undefined;  ///< by parameter: at the start, and once it was applied
   std::vector<std::size_t> missing_in_bucket;  ///< by bucket: how many aren't ready
   std::size_t next_bucket = 0;                 ///< the first that wasn't started
   std::vector<Work> works;                     ///< by bucket
@@ -60,6 +60,7 @@ struct GradientReducer::State {
   std::vector<std::pair<std::size_t, Work>> sharing;  ///< buckets whose values are in flight
   std::chrono::nanoseconds exposed{0};
   std::vector<HostTensor> restored;  ///< gradients of a checkpoint, until the next backward
+  std::vector<char> restored_undefined;
 
   [[nodiscard]] std::span<const Parameter> parameters() const { return layout.parameters(); }
   [[nodiscard]] const std::vector<training::BucketMemory>& buckets() const {
@@ -96,6 +97,7 @@ struct GradientReducer::State {
   void restore_kept(std::span<const std::int32_t> have);
   void note_gradients();
   void forget_gradients();
+  void means_taken() noexcept;
   [[nodiscard]] bool has_gradient(std::size_t index) const { return !tells_unused || got[index]; }
   void wait_for_all(bool asks);
   void settle_layout();

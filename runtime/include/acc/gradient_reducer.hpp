@@ -89,8 +89,9 @@ class GradientReducer {
 
   /// Ends the backward: waits for the reductions. As with torch's find_unused_parameters, a
   /// parameter that no rank used since the last reduction keeps its gradient; one that others used
-  /// gets the mean, with what its gradient holds here: zeros, or the mean of a backward before it
-  /// in this step. So begin steps with zero_gradients(), even in a loop that overwrites gradients.
+  /// gets the mean, with the mean of a backward before it in this step, or zeros, from here. A mean
+  /// that means_taken() ended isn't sent again, other than in torch: so loops that overwrite
+  /// gradients need no zero_gradients().
   /// @throws Error  mismatch: parameters without gradient that aren't known as unused, by name;
   ///   the group is aborted then, as the peers would wait for them. Else what a reduction failed
   ///   with.
@@ -127,7 +128,7 @@ class GradientReducer {
   /// sums. An optimizer that hasn't stepped with this number yet has something left to apply.
   [[nodiscard]] std::uint64_t means() const noexcept;
   /// For each parameter whether it got a gradient since the last reduction: '1'; before it, from
-  /// any rank, since zero_gradients(): '2'; else '0'.
+  /// any rank, since zero_gradients(): '2', or '3' if a step has applied it; else '0'.
   [[nodiscard]] std::string used() const;
   /// Continues with these sums, one for each parameter; none: all zero. Call it before the next
   /// backward.

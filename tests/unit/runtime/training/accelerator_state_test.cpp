@@ -159,6 +159,46 @@ TEST_CASE("another number of ranks goes on with the mean of what was accumulated
   }
 }
 
+TEST_CASE("the mean of what was accumulated has no gradient that a step has applied",
+          "[runtime][training]") {
+  const TestFolder folder;
+  const auto run = [&](ProcessGroup& group, const auto& work) {
+    auto options = in_folder(folder.path());
+    options.gradient_accumulation_steps = 2;
+    Accelerator accelerator{group, options};
+    std::vector<float> w{1}, z{1};
+    GradientReducer& reducer =
+        accelerator.prepare_model({{"w", std::span<float>{w}, {}}, {"z", std::span<float>{z}, {}}},
+                                  {.find_unused_parameters = true});
+    Sgd sgd{reducer, {.learning_rate = 1}};
+    accelerator.prepare(sgd);
+    work(accelerator, reducer, sgd);
+  };
+  on_ranks(2, [&](ProcessGroup& group) {
+    run(group, [&](Accelerator& accelerator, GradientReducer& reducer, Sgd& sgd) {
+      for (int batch = 0; batch < 3; ++batch) {
+        const auto accumulating = accelerator.accumulate();
+        accelerator.backward([&](double) {
+          for (const std::size_t i : {0U, 1U}) {
+            if (i == 1 && batch == 2 && group.rank() == 1) continue;
+            static_cast<float*>(reducer.gradient(i).data)[0] = 6;  // no zero_grad()
+            reducer.ready(i);
+          }
+        });
+        accelerator.step(sgd);
+      }
+      accelerator.save_state();
+    });
+  });
+  on_ranks(1, [&](ProcessGroup& group) {
+    run(group, [&](Accelerator& accelerator, GradientReducer& reducer, Sgd&) {
+      accelerator.load_state();
+      CHECK(static_cast<float*>(reducer.gradient(0).data)[0] == 6);
+      CHECK(static_cast<float*>(reducer.gradient(1).data)[0] == 3);
+    });
+  });
+}
+
 TEST_CASE("where gradients are exchanged in each batch the sum of means is the same",
           "[runtime][training]") {
   const auto mode = GENERATE(GradientMode::all_reduce, GradientMode::reduce_scatter);

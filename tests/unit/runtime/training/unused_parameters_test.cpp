@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cmath>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -172,26 +173,123 @@ TEST_CASE("a parameter that other ranks use in each of several backwards has tor
   }
 }
 
-TEST_CASE("a sharded loop that overwrites its gradients gets no values as gradients of unused ones",
+TEST_CASE("a loop that overwrites its gradients gets no values or old means of unused parameters",
           "[runtime][training]") {
-  std::atomic<int> right = 0;
-  on_ranks(2, [&](ProcessGroup& group) {
-    std::vector<float> w(9, 1.0F), z(9, 1.0F);
-    GradientReducer reducer{group,
-                            {{"w", std::span{w}, {}}, {"z", std::span{z}, {}}},
-                            {.mode = GradientMode::reduce_scatter, .find_unused_parameters = true}};
-    Sgd sgd{reducer, {.learning_rate = 1}};
-    for (int step = 0; step < 3; ++step) {
-      for (std::size_t i = 0; i < (group.rank() == 0 ? 2U : 1U); ++i) {
-        std::ranges::fill(floats(reducer.gradient(i)), 2.0F);
-        reducer.ready(i);
+  constexpr std::string_view kUsersOfZ[] = {"0", "01", "0", "1", "01"};
+  for (const auto mode : kModes) {
+    for (const bool skips : {false, true}) {
+      std::atomic<int> right = 0;
+      on_ranks(2, [&](ProcessGroup& group) {
+        std::vector<float> w(9, 1.0F), z(9, 1.0F);
+        GradientReducer reducer{group,
+                                {{"w", std::span{w}, {}}, {"z", std::span{z}, {}}},
+                                {.mode = mode, .find_unused_parameters = true}};
+        Sgd sgd{reducer, {.learning_rate = 1}};
+        float expected = 1;
+        for (const std::string_view users : kUsersOfZ) {
+          const bool uses = users.find(group.rank() == 0 ? '0' : '1') != users.npos;
+          for (std::size_t i = 0; i < (uses ? 2U : 1U); ++i) {
+            std::ranges::fill(floats(reducer.gradient(i)), 2.0F);
+            reducer.ready(i);
+          }
+          reducer.finish();
+          if (skips && users == "01") {
+            sgd.skip_step();
+          } else {
+            sgd.step();
+            expected -= static_cast<float>(users.size());
+          }
+          right += z == std::vector<float>(9, expected) ? 1 : 0;
+        }
+        right += w == std::vector<float>(9, skips ? -5.0F : -9.0F) ? 1 : 0;
+      });
+      INFO("scattered: " << (mode == kModes[1]) << ", skips: " << skips);
+      CHECK(right == 2 * 6);
+    }
+  }
+}
+
+TEST_CASE("what a program's own memory held before its first backward isn't sent as a gradient",
+          "[runtime][training]") {
+  for (const auto mode : kModes) {
+    std::atomic<int> right = 0;
+    on_ranks(2, [&](ProcessGroup& group) {
+      std::vector<float> w(9, 1.0F), z(9, 1.0F), own(9, std::nanf(""));
+      GradientReducer reducer{
+          group,
+          {{"w", std::span{w}, {}}, {"z", std::span{z}, TensorView{std::span{own}}}},
+          {.mode = mode, .find_unused_parameters = true}};
+      Sgd sgd{reducer, {.learning_rate = 1}};
+      reducer.ready(0);
+      if (group.rank() == 0) {
+        std::ranges::fill(own, 2.0F);
+        reducer.ready(1);
       }
       reducer.finish();
       sgd.step();
+      right += z == std::vector<float>(9, 0.0F) ? 1 : 0;
+    });
+    INFO("scattered: " << (mode == kModes[1]));
+    CHECK(right == 2);
+  }
+}
+
+TEST_CASE("sums that weren't reduced yet are sent although a step was left out meanwhile",
+          "[runtime][training]") {
+  std::atomic<int> right = 0;
+  on_ranks(2, [&](ProcessGroup& group) {
+    Net<float> net{group, GradientMode::all_reduce, "Sgd"};
+    {
+      const auto quiet = net.reducer.no_sync();
+      net.add(1, 1);
+      if (group.rank() == 1) net.add(0, 4);
+      net.reducer.finish();
     }
-    right += w == std::vector<float>(9, -5.0F) && z == std::vector<float>(9, -2.0F) ? 1 : 0;
+    net.optimizer->skip_step();
+    net.add(1, 1);
+    net.reducer.finish();
+    for (const float one : floats(net.reducer.gradient(0))) right += one == 2 ? 1 : 0;
   });
-  CHECK(right == 2);
+  CHECK(right == 2 * 9);
+}
+
+TEST_CASE("a resumed accumulation sends no mean of the step before it", "[runtime][training]") {
+  for (const auto mode : kModes) {
+    std::atomic<int> right = 0;
+    on_ranks(2, [&](ProcessGroup& group) {
+      Net<float> net{group, mode, "Sgd"};
+      net.add(1, 1);
+      net.add(0, 6);
+      net.reducer.finish();
+      net.optimizer->step();
+      const auto accumulate = [&] {
+        const auto quiet = net.reducer.no_sync();
+        std::ranges::fill(floats(net.reducer.gradient(1)), 1.0F);
+        net.reducer.ready(1);
+        net.reducer.finish();
+      };
+      accumulate();
+      std::vector<HostTensor> sums;
+      for (std::size_t i = 0; i < 2; ++i) {
+        auto& sum = sums.emplace_back(DType::f32, std::vector<std::int64_t>{9});
+        std::ranges::copy(floats(net.reducer.gradient(i)), sum.as<float>().begin());
+      }
+      Net<float> second{group, mode, "Sgd"};
+      second.reducer.restore_gradients(std::move(sums), net.reducer.used());
+      if (group.rank() == 0) {
+        std::ranges::fill(floats(second.reducer.gradient(0)), 2.0F);
+        second.reducer.ready(0);
+      }
+      second.add(1, 1);
+      second.reducer.finish();
+      for (const GradientRange& range : second.reducer.ranges())
+        for (const float one :
+             floats(second.reducer.gradient(range.parameter)).subspan(range.offset, range.count))
+          right += one == (range.parameter == 0 ? 1 : 2) ? 1 : 0;
+    });
+    INFO("scattered: " << (mode == kModes[1]));
+    CHECK(right == (mode == kModes[1] ? 18 : 36));
+  }
 }
 
 TEST_CASE("a frozen parameter isn't moved by weight decay and momentum, and counts its own steps",
