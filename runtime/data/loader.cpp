@@ -132,6 +132,7 @@ std::int64_t LoaderBase::remainder(std::size_t from) const noexcept {
 void LoaderBase::set_epoch(std::uint64_t epoch) noexcept {
   state_ = {epoch, state_.seed, 0, false};
   begin_at_.reset();
+  left_.current = 0;
   ++edition_;
 }
 
@@ -157,6 +158,7 @@ void LoaderBase::restore(const LoaderState& state) {
   }
   state_ = state;
   begin_at_ = state;
+  left_.current = 0;
   ++edition_;
 }
 
@@ -177,10 +179,20 @@ void LoaderBase::tell_begins_again(const LoaderState& left) noexcept {
       static_cast<unsigned long long>(left.epoch));
 }
 
-void LoaderBase::begin_pass() noexcept {
-  const bool is_saved = std::exchange(left_.is_saved, false);
+/// The same on all ranks: nothing here depends on what one of them may do alone, as calling
+/// state().
+bool LoaderBase::used_up_restored() const noexcept {
   // A run that goes on from the checkpoint doesn't see the batch that was looked at before it.
-  if (begin_at_ && is_saved && state_ != *begin_at_) begin_at_.reset();
+  if (left_.in_checkpoint && state_ != *begin_at_) return true;
+  // This pass stands in the loop that goes on from there, or replaces its iterator.
+  return left_.current != 0 && options_.gradient_state &&
+         options_.gradient_state->trainings() != left_.trainings;
+}
+
+void LoaderBase::begin_pass() noexcept {
+  if (begin_at_ && used_up_restored()) begin_at_.reset();
+  const bool is_saved = std::exchange(left_.is_saved, false);
+  left_.in_checkpoint = false;
   if (begin_at_) {
     state_ = *begin_at_;
     return;
@@ -214,7 +226,8 @@ LoaderPass::LoaderPass(LoaderBase& loader)
       number_{++loader.passes_},
       edition_{loader.edition_} {
   loader.begin_pass();
-  loader.left_.current = number_;
+  if (gradient_state_) trainings_ = gradient_state_->trainings();
+  become_current();
   ++loader.left_.loops;
   position_ = loader.state_;
   is_last_ = position_.finished;
@@ -223,7 +236,6 @@ LoaderPass::LoaderPass(LoaderBase& loader)
   *status_ = {false, loader.remainder(from_)};
   loader.status_ = *status_;
   if (!gradient_state_) return;
-  trainings_ = gradient_state_->trainings();
   gradient_state_->enter(status_);
 }
 
@@ -234,6 +246,11 @@ LoaderPass::~LoaderPass() {
     if (pass_of_.left_.superseded == number_) pass_of_.tell_begins_again(position_);
   }
   leave();
+}
+
+void LoaderPass::become_current() noexcept {
+  pass_of_.left_.current = number_;
+  pass_of_.left_.trainings = trainings_;
 }
 
 void LoaderPass::leave() noexcept {
@@ -247,10 +264,10 @@ void LoaderPass::move_to(std::size_t steps, bool finished) noexcept {
   if (steps > 0) position_.samples = from_ + steps * pass_of_.shape_.global;
   position_.finished = finished;
   if (edition_ != pass_of_.edition_) return;
-  if (pass_of_.state_ != position_) pass_of_.left_.is_saved = false;
+  if (pass_of_.state_ != position_) pass_of_.left_.is_saved = pass_of_.left_.in_checkpoint = false;
   if (pass_of_.left_.superseded == number_) pass_of_.left_.superseded = 0;
   pass_of_.state_ = position_;
-  pass_of_.left_.current = number_;
+  become_current();
 }
 
 void LoaderPass::ask() noexcept {

@@ -99,8 +99,9 @@ class LoaderBase {
     return state_;
   }
   /// The next iteration goes on from there; if that was the end of an epoch it has no batches. One
-  /// that asks for its first batch only, and neither saves nor trains, doesn't use it up: so a
-  /// program may look at *loader.begin() first. The seed of `shuffle` is the state's from now on.
+  /// that asks for its first batch only doesn't use it up, so a program may look at *loader.begin()
+  /// first, unless it trains with that batch, or Accelerator::save_state() follows. state() behind
+  /// it has the batch. The seed of `shuffle` is the state's from now on.
   /// Iterators that still live no longer move the position.
   /// @throws Error invalid_argument  options().sampler has another seed; or the position is beyond
   ///   the samples of an epoch: the data set has shrunk since
@@ -143,9 +144,11 @@ class LoaderBase {
   /// Whether the position is in a checkpoint at which a loop was left.
   struct LeftLoop {
     int loops = 0;                 ///< that are running
-    bool is_saved = false;         ///< the position: since the last batch
+    bool is_saved = false;         ///< the position: since the last batch, on this rank at least
+    bool in_checkpoint = false;    ///< likewise, by note_saved(): on all ranks
     bool is_told = false;          ///< that the epoch begins again
     std::uint64_t current = 0;     ///< number of the pass that state_ is of, while it runs
+    std::uint64_t trainings = 0;   ///< when that one began
     std::uint64_t superseded = 0;  ///< number of a pass that was saved, and then another began
   };
   mutable LeftLoop left_;
@@ -156,14 +159,15 @@ class LoaderBase {
   /// state(), not for a checkpoint.
   [[nodiscard]] const LoaderState& position() const noexcept { return state_; }
   /// position() is in a checkpoint, also if it was taken within the loop, where a program may have
-  /// state() only shown.
-  void note_saved() const noexcept { left_.is_saved = true; }
+  /// state() only shown. On all ranks alike.
+  void note_saved() const noexcept { left_.is_saved = left_.in_checkpoint = true; }
+  [[nodiscard]] bool used_up_restored() const noexcept;
   /// Sets state_ to where the next pass begins.
   void begin_pass() noexcept;
   void tell_begins_again(const LoaderState& left) noexcept;
   /// LoaderStatus::remainder before the first batch.
   [[nodiscard]] std::int64_t remainder(std::size_t from) const noexcept;
-  std::optional<LoaderState> begin_at_;  ///< restored, until a second batch is asked for
+  std::optional<LoaderState> begin_at_;  ///< restored, until used_up_restored() or a second batch
   std::uint64_t passes_ = 0;             ///< that have begun
   std::uint64_t edition_ = 0;            ///< of state_: calls of set_epoch() and restore()
 };
@@ -194,6 +198,7 @@ class LoaderPass {
  private:
   /// position_ behind so many steps is the loader's.
   void move_to(std::size_t steps, bool finished) noexcept;
+  void become_current() noexcept;
   void leave() noexcept;
 
   LoaderBase& pass_of_;

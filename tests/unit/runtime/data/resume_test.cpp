@@ -173,16 +173,36 @@ TEST_CASE("a look at one batch behind restore() made the next loop begin the epo
     for ([[maybe_unused]] auto& batch : loader) break;
     CHECK(rest_of(loader) == expected);
   }
-  SECTION("but two batches, or one that was trained with or saved, are a loop left by break") {
+  SECTION("with its position shown, as one rank alone may do") {
     loader.restore(state);
-    for (const int way : {0, 1, 2}) {
+    look();
+    CHECK(loader.state().samples == 6);
+    CHECK(rest_of(loader) == expected);
+  }
+  SECTION("and a loop inside the first batch that was trained with begins the epoch") {
+    for (const bool trained_before : {false, true}) {
+      loader.restore({});
+      auto outer = loader.begin();
+      if (trained_before) options.gradient_state->next_batch();
+      loader.restore(state);  // none of its batches was trained with
+      int batches = 0;
+      for (auto& batch : loader) {
+        CHECK(batch == expected[static_cast<std::size_t>(batches)]);
+        options.gradient_state->next_batch();
+        if (++batches == 1) CHECK(epoch_of(loader) == 6);
+      }
+      CHECK(batches == 4);
+    }
+  }
+  SECTION("but two batches, or one that was trained with, are a loop left by break") {
+    loader.restore(state);
+    for (const int way : {0, 1}) {
       loader.restore(state);
       int batches = 0;
       for ([[maybe_unused]] auto& batch : loader) {
         if (way == 1) options.gradient_state->next_batch();
         if (++batches == (way == 0 ? 2 : 1)) break;
       }
-      if (way == 2) CHECK(loader.state().samples == 6);
       CAPTURE(way);
       CHECK(epoch_of(loader) == 6);
     }
