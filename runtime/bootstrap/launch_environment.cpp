@@ -180,23 +180,35 @@ std::string first_host(std::string_view list) {
 
 constexpr std::uint32_t kFirstSpecialStep = 0xffff'fff0U;  // batch, interactive, external …
 
-/// A batch script has SLURM_PROCID and SLURM_NTASKS, too, and is no task.
+/// Of a step whose own variables a cleaned environment lacks, as that of a container. The first
+/// task can't be told from a batch script then.
+bool is_later_slurm_task(const Variables& variables) {
+  if (variables.has("SLURM_STEP_ID") || variables.has("SLURM_STEP_NUM_TASKS")) return false;
+  return parse_number<int>(trim(variables.text("SLURM_PROCID"))).value_or(0) > 0;
+}
+
+/// A batch script has SLURM_PROCID (0) and SLURM_NTASKS, too, and is no task.
 bool is_in_slurm_step(const Variables& variables) {
   const auto number = variables.text("SLURM_STEP_ID");
-  if (number.empty()) return variables.has("SLURM_STEP_NUM_TASKS");
+  if (number.empty())
+    return variables.has("SLURM_STEP_NUM_TASKS") || is_later_slurm_task(variables);
   const auto step = parse_number<std::uint32_t>(number);
   return step && *step < kFirstSpecialStep;
 }
 
 /// Empty: there are no tasks that srun would have started.
 std::string note_of_missing_srun(const Variables& variables) {
+  if (!variables.has("SLURM_JOB_ID") && !variables.has("SLURM_PROCID")) return {};
   const auto tasks = parse_number<int>(variables.text("SLURM_NTASKS"));
   if (!tasks || *tasks < 2 || is_in_slurm_step(variables)) return {};
-  return "Slurm job " + printable(variables.text("SLURM_JOB_ID"), 60) + " has " +
-         std::to_string(*tasks) +
-         " tasks, and this process was started without srun: it is a group of one. srun in front "
-         "of the program starts all of them; RANK=0 WORLD_SIZE=1 in its environment is for one "
-         "alone, without this note";
+  const auto job = variables.text("SLURM_JOB_ID");
+  const std::string cleaned =
+      variables.has("SLURM_STEP_ID") ? "" : ", or in an environment without srun's SLURM_STEP_ID";
+  return (job.empty() ? "this Slurm job" : "Slurm job " + printable(job, 60)) + " has " +
+         std::to_string(*tasks) + " tasks, and this process was started without srun" + cleaned +
+         ": it is a group of one. srun in front of the program starts all of them" +
+         (cleaned.empty() ? "" : " (a container needs its SLURM_* variables)") +
+         "; RANK=0 WORLD_SIZE=1 in its environment is for one alone, without this note";
 }
 
 std::optional<LaunchEnvironment> read_slurm(const Variables& variables) {
@@ -205,7 +217,8 @@ std::optional<LaunchEnvironment> read_slurm(const Variables& variables) {
   const std::string_view tasks =
       variables.has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
   const auto size = variables.number(tasks, 1);
-  if (!size || *size == 1 || !variables.has("SLURM_PROCID")) return std::nullopt;
+  const bool alone = !size || *size == 1 || !variables.has("SLURM_PROCID");
+  if (alone && !is_later_slurm_task(variables)) return std::nullopt;
   auto found = read_ranks(variables, {"Slurm", "SLURM_PROCID", tasks, "SLURM_LOCALID", ""});
   if (!found) return std::nullopt;
   found->job = "slurm/" + variables.text("SLURM_JOB_ID") + "/" + variables.text("SLURM_STEP_ID");
@@ -301,7 +314,7 @@ LaunchEnvironment read_launch_environment(const Lookup& lookup) {
   }
   if (!found) {
     LaunchEnvironment alone;
-    if (variables.has("SLURM_JOB_ID")) alone.note = note_of_missing_srun(variables);
+    alone.note = note_of_missing_srun(variables);
     return alone;
   }
   read_master(variables, *found);

@@ -174,6 +174,30 @@ TEST_CASE(
   CHECK(read({}).note.empty());
 }
 
+TEST_CASE("a Slurm task in a cleaned environment, as of a container, was silently a group of one",
+          "[bootstrap]") {
+  // docker -e, apptainer --cleanenv --env: neither a step's id nor its number of tasks.
+  const auto task = [](const std::string& rank, bool job) {
+    Variables all{{"SLURM_PROCID", rank}, {"SLURM_NTASKS", "4"}, {"SLURM_LOCALID", "1"}};
+    if (job) all["SLURM_JOB_ID"] = "9";
+    return all;
+  };
+  for (const bool job : {false, true}) {
+    const auto found = read(task("3", job));  // a batch script would have 0
+    CHECK(found.launcher == "Slurm");
+    CHECK(found.rank == 3);
+    CHECK(found.size == 4);
+    CHECK_THROWS_WITH(place_of(found), Catch::Contains("set MASTER_ADDR"));
+  }
+  CHECK(complaint({{"SLURM_PROCID", "3"}}).find("SLURM_PROCID=3 is set, but SLURM_NTASKS isn't") ==
+        0);
+  const auto note = read(task("0", false)).note;
+  CHECK(note.find("this Slurm job has 4 tasks, and this process was started without srun") == 0);
+  CHECK(note.find("SLURM_STEP_ID") != note.npos);
+  CHECK(read(task("0", true)).note.find("SLURM_STEP_ID") != note.npos);
+  CHECK(read({{"SLURM_NTASKS", "4"}}).note.empty());  // an option for sbatch, in a login shell
+}
+
 TEST_CASE("the innermost launcher is believed", "[bootstrap]") {
   // sbatch sets SLURM_*, torchrun within it RANK; acc-launch under mpirun numbers its own workers
   const auto in_slurm = read({{"SLURM_PROCID", "0"},
