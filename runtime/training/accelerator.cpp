@@ -276,6 +276,7 @@ void Accelerator::end_backward() {
 }
 
 void Accelerator::cancel_backward() {
+  state().gather_means();  // of all before any is cancelled, in the order of begin_backward()
   for (GradientReducer& reducer : state().reducers) reducer.cancel();
 }
 

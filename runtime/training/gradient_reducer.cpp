@@ -119,6 +119,7 @@ void GradientReducer::cancel() {
   {
     // Ranks that got further have started the same buckets within ready() or backward().
     const InUserCall within{UserCall::backward};
+    if (!s.begun) s.gather_means();  // where a backward has begun that was done before it
     s.cancel();
   }
   // A rank that didn't cancel has its next call instead: a mismatch, and not two kinds of weights.

@@ -251,9 +251,9 @@ class Accelerator {
   /// on_backward_end().
   void end_backward();
   void on_backward_end(std::function<void()> hook);
-  /// After a pass that all ranks abandoned: undoes it in all prepared reducers. Gradients are zero
-  /// then, including those accumulated before in this step; continue with the next batch.
-  /// Collective.
+  /// After a pass that all ranks abandoned, in it or before backward(): undoes it in all prepared
+  /// reducers. Gradients are zero then, including those accumulated before in this step; continue
+  /// with the next batch. Collective. Call zero_grad() before the pass on all ranks or on none.
   void cancel_backward();
 
   /// With a loss scale, gradients are divided by it first. Of a batch that ends a step.

@@ -79,7 +79,10 @@ class GradientReducer {
   [[nodiscard]] std::span<const GradientRange> ranges() const noexcept;
 
   /// After restore_gradients(), until the next backward, it puts those back: a loop that begins
-  /// with zeros doesn't lose them. @throws Error  invalid_argument: in the middle of a backward
+  /// with zeros doesn't lose them. On all ranks alike, though it isn't collective: it ends the
+  /// step, which decides what the next backward does together. A rank that calls it alone makes
+  /// that a mismatch where gradients are scattered.
+  /// @throws Error  invalid_argument: in the middle of a backward
   void zero_gradients();
 
   /// The gradient of this parameter is complete for this backward, and must not be accessed until
@@ -97,9 +100,10 @@ class GradientReducer {
   ///   with.
   void finish();
 
-  /// Undoes a backward that all ranks abandoned: an unreadable batch, lack of memory. All gradients
-  /// are zero afterwards, including those accumulated before in this step. Collective; a rank that
-  /// calls finish() instead meets a mismatch with its next call.
+  /// Undoes a backward that all ranks abandoned: an unreadable batch, lack of memory. Some may not
+  /// have begun it, nor called the gather_means() before it. All gradients are zero afterwards,
+  /// including those accumulated before in this step. Collective; a rank that calls finish()
+  /// instead meets a mismatch with its next call.
   void cancel();
 
   /// Scope in which backwards only accumulate; the next one after it reduces the sum.
@@ -149,7 +153,8 @@ class GradientReducer {
   void gather_means();
   /// This rank's part was changed, as clipping does: the next backward needs gather_means().
   void part_changed() noexcept;
-  /// An optimizer has applied the means, or left them out. Scattered ones are undefined then.
+  /// An optimizer has applied the means, or left them out, on all ranks alike: as zero_gradients().
+  /// Scattered ones are undefined then.
   void means_taken() noexcept;
   /// Whether the next backwards give every rank the whole means whatever their number.
   void reduce_whole(bool whole);

@@ -57,8 +57,9 @@ class Optimizer {
 
   /// Collective where gradients are scattered, after which they are undefined.
   void step();
-  void zero_grad();
-  /// In place of step(), for a scaler that found an infinity: the gradients count as applied.
+  void zero_grad();  ///< on all ranks alike: GradientReducer::zero_gradients()
+  /// In place of step(), for a scaler that found an infinity: the gradients count as applied. On
+  /// all ranks alike, as zero_grad().
   void skip_step() noexcept;
   /// Is there a mean of gradients that neither step() nor skip_step() took?
   [[nodiscard]] bool has_unapplied_gradients() const noexcept;

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cmath>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <stdexcept>
 #include <string>
@@ -90,6 +91,62 @@ TEST_CASE("a backward that all ranks gave up is taken back, wherever each of the
   });
   const float expected = 1.0F - 2.0F * static_cast<float>(before + 1);
   for (const auto& values : ends) CHECK(values == std::vector<float>(4, expected));
+}
+
+TEST_CASE(
+    "a batch that some ranks gave up before backward() is cancelled with scattered means, too",
+    "[runtime][training]") {
+  const auto own_loop = GENERATE(false, true);  // without Accelerator::backward()
+  std::atomic<int> right = 0;
+  on_ranks(3, [&](ProcessGroup& group) {
+    Accelerator accelerator{group};
+    Model first, second;
+    const auto how = in_buckets(GradientMode::reduce_scatter, false);
+    std::vector<GradientReducer*> models{&accelerator.prepare_model(first.parameters(), how)};
+    if (!own_loop) models.push_back(&accelerator.prepare_model(second.parameters(), how));
+    std::vector<std::unique_ptr<Sgd>> optimizers;
+    for (GradientReducer* model : models)
+      optimizers.push_back(std::make_unique<Sgd>(*model, SgdOptions{.learning_rate = 1}));
+    const auto backward = [&](bool bad) {
+      const auto pass = [&](double) {
+        for (GradientReducer* model : models)
+          for (std::size_t i = 3; i-- > 0;) {
+            if (bad && i + 1 == static_cast<std::size_t>(group.rank()))
+              throw std::runtime_error{"a bad batch"};
+            add(*model, i, 1);
+          }
+      };
+      if (!own_loop) return accelerator.backward(pass);
+      models[0]->gather_means();
+      pass(1);
+      models[0]->finish();
+    };
+    const auto step = [&] {
+      for (auto& optimizer : optimizers) {
+        optimizer->step();
+        optimizer->zero_grad();
+      }
+    };
+    for (int i = 0; i < 2; ++i) {
+      backward(false);
+      step();
+    }
+    backward(false);
+    try {
+      if (group.rank() == 0) throw std::runtime_error{"an unreadable batch"};
+      backward(true);
+    } catch (const std::runtime_error&) {
+      if (own_loop)
+        models[0]->cancel();
+      else
+        accelerator.cancel_backward();
+    }
+    backward(false);
+    step();
+    right += first.values[2] == std::vector<float>(4, -2) ? 1 : 0;
+    right += own_loop || second.values[2] == std::vector<float>(4, -2) ? 1 : 0;
+  });
+  CHECK(right == 6);
 }
 
 TEST_CASE("a cancelled batch takes what was accumulated with it", "[runtime][training]") {
