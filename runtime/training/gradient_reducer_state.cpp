@@ -246,6 +246,7 @@ void GradientReducer::State::wait_for_all(bool asks) {
 
 /// From each rank its part, so that gradients are as after a reduction that wasn't scattered.
 void GradientReducer::State::gather_means() {
+  step_means.asked_to_gather();
   if (!step_means.are_parts()) return;
   std::vector<std::int32_t> have;
   for (std::size_t i = 0; i < parameters().size(); ++i) {

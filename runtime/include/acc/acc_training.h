@@ -81,8 +81,8 @@ ACC_API acc_status acc_reducer_create(acc_comm* comm, const acc_parameter* param
 /* Where the gradient of a parameter is. It may move once, in the first acc_reducer_finish: ask again
  * for each pass. NULL where there is no such parameter. */
 ACC_API void* acc_reducer_gradient(const acc_reducer* reducer, size_t parameter);
-/* Ends the step, so on all ranks alike: a rank that calls it alone meets a mismatch in a pass of a
- * sharded reducer. So is acc_optimizer_zero_grad. */
+/* Ends the step, so on all ranks alike: with a sharded reducer a rank that calls it alone makes the
+ * next pass a mismatch, or without ACC_CHECK a hang. So does acc_optimizer_zero_grad. */
 ACC_API acc_status acc_reducer_zero(acc_reducer* reducer);
 /* A backward pass: the gradient of each parameter is added to, then marked ready, upon which it
  * begins to travel; after finish the gradients are the means over all ranks. */

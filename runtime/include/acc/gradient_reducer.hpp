@@ -80,8 +80,8 @@ class GradientReducer {
 
   /// After restore_gradients(), until the next backward, it puts those back: a loop that begins
   /// with zeros doesn't lose them. On all ranks alike, though it isn't collective: it ends the
-  /// step, which decides what the next backward does together. A rank that calls it alone makes
-  /// that a mismatch where gradients are scattered.
+  /// step, which decides what the next backward does together. Where gradients are scattered that
+  /// is a mismatch, or without GroupOptions::check a hang, if a rank calls it alone.
   /// @throws Error  invalid_argument: in the middle of a backward
   void zero_gradients();
 
@@ -145,10 +145,11 @@ class GradientReducer {
   // the whole means. So gradients have the bits of all_reduce. A step ends with zero_gradients(), a
   // step of the optimizer or finish_sharing(). --
   /// Makes means whole that were scattered, and no step took: for a step with more backwards than
-  /// any before. Call it before the gradients are added to; Accelerator::backward() does. Without
-  /// it ready() and finish() refuse, `invalid_argument`; also after zeros that the program wrote
-  /// itself, of which the reducer doesn't know: zero_gradients() is for that. Collective if there
-  /// are such means, else without effect.
+  /// any before (than the last 8, where it came before every backward). Call it before the
+  /// gradients are added to; Accelerator::backward() does. Without it ready() and finish() refuse,
+  /// `invalid_argument`; also after zeros that the program wrote itself, of which the reducer
+  /// doesn't know: zero_gradients() is for that. Collective if there are such means, else without
+  /// effect.
   /// @throws Error  invalid_argument: in the middle of a backward
   void gather_means();
   /// This rank's part was changed, as clipping does: the next backward needs gather_means().

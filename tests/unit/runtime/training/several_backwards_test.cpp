@@ -1,3 +1,4 @@
+#include "runtime/training/step_means.hpp"
 #include "tests/support/thread_groups.hpp"
 #include "tests/unit/runtime/training/toy_net.hpp"
 
@@ -8,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cmath>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -191,20 +193,54 @@ TEST_CASE("a backward that adds to parts of means is refused on every rank, not 
   CHECK(refused == 4);
 }
 
-TEST_CASE("a loop that overwrites its gradients needs no zero_grad() when sharded",
+TEST_CASE("a loop that overwrites its gradients needs no zero_grad(), also when sharded",
           "[runtime][training]") {
-  std::atomic<int> right = 0;
-  on_ranks(2, [&](ProcessGroup& group) {
-    Model model{group, GradientMode::reduce_scatter, false};
+  constexpr float kEnd = 1 - 0.1F * 2 - 0.1F * (0.9F * 2 + 6);  // means 2 and 6, momentum 0.9
+  same_in_both_modes(2, [&](Model& model) {
     for (int step = 0; step < 4; ++step) {
+      // A program's own zeros behind a step, too: that has taken the means.
       for (std::size_t i = 0; i < kSizes.size(); ++i)
-        std::ranges::fill(floats(model.reducer.gradient(i)), 1.0F);
+        std::ranges::fill(floats(model.reducer.gradient(i)), 0.0F);
+      const auto given = static_cast<float>(2 * step + 1 + 2 * model.reducer.group().rank());
+      for (std::size_t i = 0; i < kSizes.size(); ++i)
+        std::ranges::fill(floats(model.reducer.gradient(i)), given);
       model.finish();
       step % 2 == 0 ? model.sgd.step() : model.sgd.skip_step();
     }
-    right += 1;
+    for (const float one : model.all_values())
+      if (std::abs(one - kEnd) > 1e-6F) throw Error{ErrorCode::system, "other values"};
   });
-  CHECK(right == 2);
+}
+
+TEST_CASE("one step with many backwards doesn't make all later ones reduce in full",
+          "[runtime][training]") {
+  enum class Gathers { never, once, always };
+  for (const auto gathers : {Gathers::never, Gathers::once, Gathers::always}) {
+    training::StepMeans means;
+    const auto step = [&](int backwards) {
+      int scattered = 0;
+      for (int i = 0; i < backwards; ++i) {
+        if (gathers == Gathers::always || (gathers == Gathers::once && backwards == 4 && i == 1)) {
+          means.asked_to_gather();
+          if (means.are_parts()) means.gathered();
+        }
+        const bool scatters = means.is_last();
+        scattered += scatters ? 1 : 0;
+        means.reduced(scatters);
+      }
+      means.step_ended();  // step()
+      means.step_ended();  // zero_grad()
+      return scattered;
+    };
+    CHECK(step(1) == 0);
+    CHECK(step(1) == 1);
+    step(4);
+    for (std::size_t i = 0; i < training::StepMeans::kRecent; ++i) CHECK(step(1) == 0);
+    // Without gather_means() before each backward the next step of four would be refused.
+    CHECK(step(1) == (gathers == Gathers::always ? 1 : 0));
+    CHECK(step(2) == (gathers == Gathers::always ? 2 : 0));
+    CHECK(step(2) == (gathers == Gathers::always ? 1 : 0));
+  }
 }
 
 TEST_CASE("Accelerator::backward() makes means whole that the next one adds to",
