@@ -113,6 +113,13 @@ GuardianBoard* make_board() {
   return page == MAP_FAILED ? nullptr : new (page) GuardianBoard{};
 }
 
+bool is_ancestor(pid_t pid) {
+  constexpr int kDeepest = 64;
+  pid_t at = ::getppid();
+  for (int i = 0; i < kDeepest && at > 1 && at != pid; ++i) at = read_process_stat(at).parent;
+  return at > 1 && at == pid;
+}
+
 // As the signal does it, so that a shell shows 148 for SIGTSTP. A group without a shell that could
 // continue it (orphaned) isn't stopped by SIGTSTP or SIGTTIN: by SIGSTOP then. If we were stopped,
 // the SIGCONT that follows is blocked and pending.
@@ -263,6 +270,8 @@ class Guardian {
       if (signo == SIGTTIN || signo == SIGTTOU) share_terminal(signo);
       if (signo == SIGCHLD || signo == SIGTTIN || signo == SIGTTOU) continue;
       const auto now = std::chrono::steady_clock::now();
+      if (signo == SIGINT && is_echo(info, now)) continue;
+      if (signo == SIGINT && info.ssi_code == SI_KERNEL) key_at_ = now;
       if (signo == SIGINT) (info.ssi_code == SI_KERNEL ? seen_.by_key : seen_.by_process) = true;
       if (signo == SIGINT && ++interrupts_ == kImpatient) {
         const std::chrono::seconds patience = is_on_hosts() ? kDeafOnHosts : kDeafAgent;
@@ -283,6 +292,14 @@ class Guardian {
       // The shell waits for us, not for the workers: when they are suspended, so are we.
       if (signo == SIGTSTP) stop_this_process(SIGTSTP);
     }
+  }
+
+  // What started us had the key, too, and passes it on: one press.
+  [[nodiscard]] bool is_echo(const signalfd_siginfo& info,
+                             std::chrono::steady_clock::time_point now) const {
+    constexpr std::chrono::seconds kEcho{1};
+    return info.ssi_code != SI_KERNEL && key_at_ && now - *key_at_ < kEcho &&
+           is_ancestor(static_cast<pid_t>(info.ssi_pid));
   }
 
   // Another process of our group, a pager behind us, reads the terminal that a worker has, or sets
@@ -392,6 +409,7 @@ class Guardian {
   std::optional<std::chrono::steady_clock::time_point> held_until_;
   unsigned interrupts_ = 0;
   InterruptsSeen seen_;
+  std::optional<std::chrono::steady_clock::time_point> key_at_;  ///< the last Ctrl-C of a terminal
   std::optional<Instant> deaf_from_;  ///< an agent that still runs then does not react to signals
   std::optional<Instant> look_at_;    ///< whether the agent is stopped: one was asked to end
   bool is_agent_held_ = false;        ///< dead, and a debugger takes its status first

@@ -477,6 +477,28 @@ except KeyboardInterrupt:
                 self.assertNotIn(b"trial 2", self.text)
                 self.assertNotIn(b"rest", self.text)
 
+    SAVES = ("import sys, time\n"
+             "print('trial', sys.argv[1], flush=True)\n"
+             "try:\n    while True: time.sleep(0.1)\n"
+             "except KeyboardInterrupt:\n    print('saving', flush=True); [time.sleep(0.1) for _ in range(10)]; print('saved', flush=True)\n")
+
+    def test_ctrl_c_in_a_script_that_runs_acc_launch_tore_the_checkpoint(self):
+        """subprocess.run kills what it runs 0.25 s after its own KeyboardInterrupt; other scripts pass on the Ctrl-C that acc-launch had, too."""
+        run = ("import subprocess, sys\n"
+               "try: subprocess.run(sys.argv[1:], check=True)\n"
+               "except KeyboardInterrupt: print('interrupted', flush=True)\n")
+        passes_on = ("import signal, subprocess, sys\n"
+                     "child = subprocess.Popen(sys.argv[1:])\n"
+                     "try: child.wait()\n"
+                     "except KeyboardInterrupt: child.send_signal(signal.SIGINT); child.wait(); print('interrupted', flush=True)\n")
+        for script in (run, passes_on):
+            with self.subTest(script=script):
+                self.start_shell(f"exec {shlex.quote(sys.executable)} -c {shlex.quote(script)} {self.launch(2, 1, self.SAVES)}")
+                self.press_in_trial(2)
+                self.read_until(b"saved", count=2)
+                self.read_until(b"interrupted")
+                self.exit_code()
+
     def test_of_several_trials_of_one_worker_ctrl_c_ended_one_and_the_others_went_on(self):
         """The first one has the terminal for its worker, so that the key reaches no other."""
         for workers in (1, 2):

@@ -350,6 +350,22 @@ TEST_CASE("without its guardian the agent kills at once", "[agent][supervisor]")
   CHECK(finished_with(story.emptied()) == 70);
 }
 
+TEST_CASE(
+    "workers that saved after a Ctrl-C were killed as Python's subprocess.run killed acc-launch",
+    "[agent][supervisor]") {
+  Story story{2, 5};
+  story.running();
+  step(story.group, SignalArrived{SIGINT, story.now});
+  const auto actions = step(story.group, GuardianLost{story.now});
+  CHECK(find<KillAll>(actions) == nullptr);
+  const auto later = story.after(seconds{13}, TimerFired{Timer::grace, {}});
+  CHECK(find<KillAll>(later) == nullptr);  // SIGTERM, as after any Ctrl-C
+  CHECK(find<KillAll>(story.after(seconds{2}, TimerFired{Timer::grace, {}})) != nullptr);
+  story.exits(0, Exited{0});
+  story.exits(1, Signaled{SIGKILL});
+  CHECK(finished_with(story.emptied()) == 70);
+}
+
 TEST_CASE("no sequence of events starts a round before the last one is empty (P1)",
           "[agent][supervisor]") {
   // Every event in every phase, in an order drawn from a seed; the model below counts what may
