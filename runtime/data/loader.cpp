@@ -214,6 +214,10 @@ void LoaderBase::require_in_dataset(const IndexOrder& order) const {
                        std::to_string(dataset_size_) + " samples");
 }
 
+void LoaderBase::refuse_peek() const {
+  refuse(options_, "peek() found no batch: the epochs have none");
+}
+
 PrefetchOptions LoaderBase::prefetch_options() const {
   return {options_.workers, options_.prefetch, options_.timeout, options_.name};
 }
@@ -286,6 +290,19 @@ void LoaderPass::found(bool last) noexcept {
 
 void LoaderPass::take_batch() noexcept {
   if (std::exchange(is_new_, false)) move_to(steps_, is_last_);
+}
+
+void LoaderPass::refuse_take() const {
+  const std::string epoch = "epoch " + std::to_string(position_.epoch);
+  const bool is_restored_end = position_.finished && steps_ == 0;
+  if (!is_restored_end) {
+    refuse(pass_of_.options_, "no batch to take: the iterator is at the end of " + epoch +
+                                  ". Compare it with end() first");
+  }
+  refuse(pass_of_.options_,
+         "no batch to take: the position that was restored is the end of " + epoch +
+             ", so this pass has none. Compare the iterator with end() first, or look at a batch "
+             "with peek()");
 }
 
 void LoaderPass::end() noexcept {

@@ -6,6 +6,7 @@
 #include <acc/sampler.hpp>
 #include <acc/sharding.hpp>
 #include <acc/wire.hpp>
+#include <algorithm>
 #include <chrono>
 #include <concepts>
 #include <cstddef>
@@ -98,10 +99,10 @@ class LoaderBase {
     if (left_.loops == 0) left_.is_saved = true;
     return state_;
   }
-  /// The next iteration goes on from there; if that was the end of an epoch it has no batches. One
-  /// that asks for its first batch only doesn't use it up, so a program may look at *loader.begin()
-  /// first, unless it trains with that batch, or Accelerator::save_state() follows. state() behind
-  /// it has the batch. The seed of `shuffle` is the state's from now on.
+  /// The next iteration goes on from there; if that was the end of an epoch it has no batches: see
+  /// DataLoader::peek(). One that asks for its first batch only doesn't use it up, unless the
+  /// program trains with that batch, or Accelerator::save_state() follows. state() behind it has
+  /// the batch. The seed of `shuffle` is the state's from now on.
   /// Iterators that still live no longer move the position.
   /// @throws Error invalid_argument  options().sampler has another seed; or the position is beyond
   ///   the samples of an epoch: the data set has shrunk since
@@ -129,6 +130,7 @@ class LoaderBase {
   void require_in_dataset(const IndexOrder& order) const;
   /// @throws Error invalid_argument  the position is beyond the samples of an epoch
   void require_in_epoch(const LoaderState& state) const;
+  [[noreturn]] void refuse_peek() const;
 
   LoaderOptions options_;
   ProcessGroup group_;  ///< none: alone
@@ -181,6 +183,8 @@ class LoaderPass {
   LoaderPass& operator=(const LoaderPass&) = delete;
   /// The current batch counts as done from now on.
   void take_batch() noexcept;
+  /// There is no batch to take: the iterator is at its end.
+  [[noreturn]] void refuse_take() const;
 
  protected:
   explicit LoaderPass(LoaderBase& loader);
@@ -280,7 +284,9 @@ class DataLoader : public LoaderBase {
     explicit Iterator(DataLoader& loader)
         : epoch_{std::make_unique<Epoch<Sample, Batch>>(loader)}, batch_{epoch_->next()} {}
     /// The batch counts as done from now on: LoaderBase::state().
+    /// @throws Error invalid_argument  the iterator is at its end
     Batch& operator*() {
+      if (!batch_) epoch_->refuse_take();
       epoch_->take_batch();
       return *batch_;
     }
@@ -298,6 +304,22 @@ class DataLoader : public LoaderBase {
   };
   Iterator begin() { return Iterator{*this}; }
   std::default_sentinel_t end() const noexcept { return {}; }
+
+  /// The batch with which the next loop begins, as for the shape of the samples before the
+  /// training. Where that loop has none, behind a restored end of an epoch, the first one of the
+  /// epoch behind it. Nothing moves, state() included, but it is read once more. With
+  /// dispatch_batches by all ranks.
+  /// @throws Error invalid_argument  epochs have no batches
+  [[nodiscard]] Batch peek() const {
+    DataLoader looking = *this;
+    looking.left_.is_told = true;  // nothing begins again
+    looking.options_.workers = std::min(options_.workers, 1U);
+    looking.options_.prefetch = 1;
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      if (auto it = looking.begin(); it != looking.end()) return std::move(*it);
+    }
+    refuse_peek();
+  }
 
   /// The same loader without the first `batches` of each epoch: as skip_first_batches.
   [[nodiscard]] DataLoader skip_first_batches(std::size_t batches) const {

@@ -209,6 +209,60 @@ TEST_CASE("a look at one batch behind restore() made the next loop begin the epo
   }
 }
 
+TEST_CASE("a look at a batch behind a restored end of an epoch read memory that isn't there",
+          "[runtime][data]") {
+  Loader loader = loader_of(Kind::indexed, 6, with(2), {});
+  loader.restore({3, 77, 6, true});
+  CHECK_THROWS_WITH(*loader.begin(),
+                    "loader: no batch to take: the position that was restored is the end of "
+                    "epoch 3, so this pass has none. Compare the iterator with end() first, or "
+                    "look at a batch with peek()");
+  auto it = loader.begin();
+  while (it != loader.end()) ++it;
+  CHECK_THROWS_WITH(it->size(),
+                    "loader: no batch to take: the iterator is at the end of epoch 4. Compare it "
+                    "with end() first");
+  Loader none = loader_of(Kind::indexed, 0, with(2), {});
+  CHECK_THROWS_AS(*none.begin(), Error);
+}
+
+TEST_CASE("peek() shows the next batch wherever the loader stands, and moves nothing",
+          "[runtime][data]") {
+  for (const auto kind : {Kind::indexed, Kind::stream, Kind::dispatched, Kind::dispatched_stream}) {
+    CAPTURE(static_cast<int>(kind));
+    on_ranks(2, [&](ProcessGroup& group) {
+      const auto require = [](bool holds, const char* what) {
+        if (!holds) throw std::runtime_error{what};
+      };
+      Loader whole = loader_of(kind, 12, with(2), group);
+      const Batches all = rest_of(whole);
+      const std::uint64_t seed = whole.state().seed;
+      const auto looks_at = [&](const LoaderState& state, std::size_t next) {
+        Loader loader = loader_of(kind, 12, with(2), group);
+        loader.restore(state);
+        for (int look = 0; look < 2; ++look) require(loader.peek() == all[next], "another batch");
+        require(loader.state() == state, "the position has moved");
+        require(
+            rest_of(loader) == Batches(all.begin() + static_cast<std::ptrdiff_t>(next), all.end()),
+            "another rest");
+      };
+      looks_at({0, seed, 0, false}, 0);
+      looks_at({0, seed, 4, false}, 1);
+      looks_at({0, seed, 12, true}, 3);  // the end of an epoch
+      looks_at({1, seed, 0, false}, 3);
+      Loader loader = loader_of(kind, 12, with(2), group);
+      std::size_t batches = 0;
+      for (auto& batch : loader) {
+        require(batch == all[batches++], "another batch of the loop");
+        require(loader.peek() == all[0], "what a loop would begin with");
+      }
+      require(batches == 3 && loader.peek() == all[3], "the next epoch");
+    });
+  }
+  Loader none = loader_of(Kind::indexed, 0, with(2), {});
+  CHECK_THROWS_WITH(none.peek(), "loader: peek() found no batch: the epochs have none");
+}
+
 TEST_CASE("with another number of ranks the epoch goes on behind the same samples",
           "[runtime][data]") {
   std::mutex mutex;
