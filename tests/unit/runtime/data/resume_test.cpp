@@ -263,6 +263,79 @@ TEST_CASE("peek() shows the next batch wherever the loader stands, and moves not
   CHECK_THROWS_WITH(none.peek(), "loader: peek() found no batch: the epochs have none");
 }
 
+TEST_CASE("skip_first_batches() behind a resume, then the loader itself, trained one epoch twice",
+          "[runtime][data]") {
+  on_ranks(2, [](ProcessGroup& group) {
+    constexpr int kBatches = 3;  // of an epoch
+    Loader whole = loader_of(Kind::indexed, 12, with(2), group);
+    const Batches all = rest_of(whole);
+    // Accelerate's idiom, with steps that the program counts.
+    const auto resumed = [&](Loader& loader, int step, const auto& in_loop) {
+      Batches seen;
+      for (int epoch = step / kBatches; epoch < 3; ++epoch) {
+        auto skipped = loader.skip_first_batches(static_cast<std::size_t>(step % kBatches));
+        auto& active = seen.empty() ? skipped : loader;
+        for (auto& batch : active) {
+          seen.push_back(batch);
+          in_loop(static_cast<int>(seen.size()));
+        }
+      }
+      return seen;
+    };
+    const auto require = [](bool holds, const std::string& what) {
+      if (!holds) throw std::runtime_error{what};
+    };
+    for (int step = 1; step < 3 * kBatches; ++step) {
+      const auto at = [&](int done) {
+        const bool in_last = done % kBatches == 0;  // saved in the loop's body
+        return LoaderState{static_cast<std::uint64_t>((done - 1) / kBatches), 77,
+                           4 * (in_last ? 3U : static_cast<std::uint64_t>(done % kBatches)),
+                           in_last};
+      };
+      const std::string words = " resumed behind step " + std::to_string(step);
+      Loader loader = loader_of(Kind::indexed, 12, with(2), group);
+      loader.restore(at(step));
+      const auto seen = resumed(loader, step, [&](int done) {
+        require(loader.state() == at(step + done), "another state, to be saved," + words);
+      });
+      require(seen == Batches(all.begin() + step, all.end()), "another rest" + words);
+      require(loader.epoch() == 3, "another epoch" + words);
+    }
+  });
+}
+
+TEST_CASE("a loader and its copy by skip_first_batches() have one position, other copies their own",
+          "[runtime][data]") {
+  Loader loader = loader_of(Kind::indexed, 6, with(2), {});
+  auto skipping = loader.skip_first_batches(1);
+  Loader copy = skipping;
+  CHECK(epoch_of(skipping) == 2);
+  CHECK(loader.epoch() == 1);
+  CHECK(copy.epoch() == 0);
+  loader.set_epoch(5);
+  CHECK(skipping.epoch() == 5);
+  Loader moved = std::move(loader);
+  CHECK(epoch_of(moved) == 3);
+  CHECK(skipping.epoch() == 6);
+  copy = moved;
+  copy.set_epoch(0);
+  CHECK(moved.epoch() == 6);
+  // The rest of a restored epoch is empty for a copy that skips all that was taken of it.
+  moved.restore({2, 77, 6, true});
+  auto all_skipped = moved.skip_first_batches(3);
+  CHECK(epoch_of(all_skipped) == 0);
+  CHECK(moved.epoch() == 3);
+
+  auto options = with(2);
+  options.seed = 5;
+  Loader other = loader_of(Kind::indexed, 6, options, {});
+  auto before = other.skip_first_batches(0);
+  other.restore({1, 77, 0, false});  // the seed, too
+  moved.set_epoch(1);
+  CHECK(before.peek() == moved.peek());
+  CHECK(rest_of(before) == rest_of(moved));
+}
+
 TEST_CASE("with another number of ranks the epoch goes on behind the same samples",
           "[runtime][data]") {
   std::mutex mutex;

@@ -1093,6 +1093,28 @@ TEST_CASE("an evaluation limited by break is told of once it was saved: a resume
   CHECK(told.find("goes on behind sample 16 of epoch 0,") != std::string::npos);
 }
 
+TEST_CASE(
+    "a checkpoint saved in a loop over skip_first_batches() had the position before that loop",
+    "[runtime][training]") {
+  const TestFolder folder;
+  on_ranks(2, [&](ProcessGroup& group) {
+    LeftLoop loop{group, folder.path()};
+    loop.run(2, [&](int done) {
+      if (done == 2) loop.save();
+    });
+    loop.accelerator.load_state();
+    auto rest = loop.loader.skip_first_batches(2);
+    int batches = 0;
+    for ([[maybe_unused]] const auto& batch : rest)
+      if (++batches == 3) loop.save();
+    LeftLoop resumed{group, folder.path()};
+    resumed.accelerator.load_state();
+    resumed.run(100);
+    if (batches != 11 || resumed.seen.size() != 8)
+      throw std::runtime_error{std::to_string(resumed.seen.size()) + " batches are left"};
+  });
+}
+
 TEST_CASE("with set_epoch() before the save a run of so many steps a round is resumed alike",
           "[runtime][training]") {
   const TestFolder folder;
