@@ -18,6 +18,7 @@
 #include <iterator>
 #include <limits>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -876,7 +877,39 @@ TEST_CASE("a step that was left out on purpose ended a long run at its next save
     });
   });
   CHECK(warnings_in(told) == 1);
+  CHECK(count_of("whose gradients are dropped, loses nothing", told) == 1);
   CHECK(list_checkpoints(folder.path() / "checkpoints").size() == 6);
+}
+
+TEST_CASE("a save between batches added up by hand lost them, and the warning said that it doesn't",
+          "[runtime][training]") {
+  const TestFolder folder;
+  const auto told = on_stderr(folder.path(), [&] {
+    on_ranks(2, [&](ProcessGroup& group) {
+      const auto weight_after = [&](bool stops) {
+        std::optional<OneWeight> loop;
+        const auto begin = [&] {
+          loop.emplace(group, in_folder(folder.path()), GradientMode::all_reduce);
+        };
+        begin();
+        for (int batch = 1; batch <= 4; ++batch) {
+          loop->backward(1);
+          if (batch == 4) loop->accelerator.step(loop->optimizer);
+          if (batch != 2 || !stops) continue;
+          loop->accelerator.save_state();
+          begin();
+          loop->accelerator.load_state();
+        }
+        return loop->weight[0];
+      };
+      if (weight_after(false) != -3 || weight_after(true) != -1)
+        throw std::runtime_error{"a checkpoint has them: say so"};
+    });
+  });
+  INFO(told);
+  CHECK(warnings_in(told) == 1);
+  CHECK(count_of("gradients added up by hand for a later step aren't in the checkpoint", told) ==
+        1);
 }
 
 TEST_CASE("a step that the scaler skipped, or that waits for its last batch, is no lost one",
