@@ -66,10 +66,10 @@ LoaderBase::LoaderBase(LoaderOptions options, ProcessGroup group,
   if (options_.sampler) {
     if (options_.shuffle) refuse(options_, "a sampler is given, and shuffle: which one?");
     samples_ = options_.sampler->size();
-    state_.seed = options_.sampler->seed();
+    at_->state.seed = options_.sampler->seed();
   } else if (options_.shuffle) {
     options_.sampler = std::make_shared<RandomSampler>(*samples, options_.seed);
-    state_.seed = options_.seed;
+    at_->state.seed = options_.seed;
   } else {
     options_.sampler = std::make_shared<SequentialSampler>(*samples);
   }
@@ -86,8 +86,8 @@ std::string LoaderBase::description() const {
   if (options_.skip_batches > 0) text += ", " + std::to_string(options_.skip_batches) + " skipped";
   if (stream_) text += ", a stream";
   if (options_.dispatch_batches) text += ", dispatched";
-  if (options_.shuffle) return text + ", shuffled by seed " + std::to_string(state_.seed);
-  if (state_.seed != 0) text += ", ordered by seed " + std::to_string(state_.seed);
+  if (options_.shuffle) return text + ", shuffled by seed " + std::to_string(at_->state.seed);
+  if (at_->state.seed != 0) text += ", ordered by seed " + std::to_string(at_->state.seed);
   return text;
 }
 
@@ -130,10 +130,10 @@ std::int64_t LoaderBase::remainder(std::size_t from) const noexcept {
 }
 
 void LoaderBase::set_epoch(std::uint64_t epoch) noexcept {
-  state_ = {epoch, state_.seed, 0, false};
-  begin_at_.reset();
-  left_.current = 0;
-  ++edition_;
+  at_->state = {epoch, at_->state.seed, 0, false};
+  at_->begin_at.reset();
+  at_->left.current = 0;
+  ++at_->edition;
 }
 
 // A stream's length is only announced, and of dispatched batches rank 0 alone may have the samples.
@@ -149,24 +149,27 @@ void LoaderBase::require_in_epoch(const LoaderState& state) const {
 
 void LoaderBase::restore(const LoaderState& state) {
   require_in_epoch(state);
-  if (options_.shuffle) {
-    if (state.seed != state_.seed)
-      options_.sampler = std::make_shared<RandomSampler>(*samples_, state.seed);
-  } else if (state.seed != state_.seed) {
+  if (!options_.shuffle && state.seed != at_->state.seed) {
     refuse(options_, "can't go on from " + to_string(state) + ": the seed here is " +
-                         std::to_string(state_.seed));
+                         std::to_string(at_->state.seed));
   }
-  state_ = state;
-  begin_at_ = state;
-  left_.current = 0;
-  ++edition_;
+  at_->state = state;
+  at_->begin_at = state;
+  at_->left.current = 0;
+  ++at_->edition;
+  follow_seed();
+}
+
+void LoaderBase::follow_seed() {
+  if (options_.shuffle && options_.sampler->seed() != at_->state.seed)
+    options_.sampler = std::make_shared<RandomSampler>(*samples_, at_->state.seed);
 }
 
 /// Both are meant to be: a checkpoint of a loop that a pre-emption ended is gone on with in the
 /// middle, and a loop limited by break, as of an evaluation, begins anew each time. Together they
 /// part the run from one that is resumed.
 void LoaderBase::tell_begins_again(const LoaderState& left) noexcept {
-  if (rank_ != 0 || std::exchange(left_.is_told, true)) return;
+  if (rank_ != 0 || std::exchange(at_->left.is_told, true)) return;
   std::fprintf(
       stderr,
       "acc: %s: a loop over it was left early (break) and its state saved there: a run "
@@ -183,35 +186,48 @@ void LoaderBase::tell_begins_again(const LoaderState& left) noexcept {
 /// state().
 bool LoaderBase::used_up_restored() const noexcept {
   // A run that goes on from the checkpoint doesn't see the batch that was looked at before it.
-  if (left_.in_checkpoint && state_ != *begin_at_) return true;
+  if (at_->left.in_checkpoint && at_->state != *at_->begin_at) return true;
   // This pass stands in the loop that goes on from there, or replaces its iterator.
-  return left_.current != 0 && options_.gradient_state &&
-         options_.gradient_state->trainings() != left_.trainings;
+  return at_->left.current != 0 && options_.gradient_state &&
+         options_.gradient_state->trainings() != at_->left.trainings;
+}
+
+void LoaderBase::begin_counted_epoch() noexcept {
+  auto& at = at_->begin_at;
+  if (!counts_itself_ || !at || !at->finished) return;
+  if (options_.skip_batches * shape_.global < at->samples)
+    at = LoaderState{at->epoch + 1, at->seed, 0, false};
 }
 
 void LoaderBase::begin_pass() noexcept {
-  if (begin_at_ && used_up_restored()) begin_at_.reset();
-  const bool is_saved = std::exchange(left_.is_saved, false);
-  left_.in_checkpoint = false;
-  if (begin_at_) {
-    state_ = *begin_at_;
+  if (at_->begin_at && used_up_restored()) at_->begin_at.reset();
+  begin_counted_epoch();
+  const bool is_saved = std::exchange(at_->left.is_saved, false);
+  at_->left.in_checkpoint = false;
+  if (at_->begin_at) {
+    at_->state = *at_->begin_at;
     return;
   }
-  if (is_saved && state_.samples > 0) {
-    if (left_.current == 0)
-      tell_begins_again(state_);
+  const bool goes_on = options_.skip_batches * shape_.global >= at_->state.samples;
+  if (is_saved && !goes_on) {
+    if (at_->left.current == 0)
+      tell_begins_again(at_->state);
     else  // it goes on if this pass is an inner loop of it, and is left if it is replaced
-      left_.superseded = left_.current;
+      at_->left.superseded = at_->left.current;
   }
-  state_.samples = 0;
-  state_.finished = false;
+  at_->state.samples = 0;
+  at_->state.finished = false;
 }
 
 void LoaderBase::require_in_dataset(const IndexOrder& order) const {
   if (order.size() == 0 || order.largest() < dataset_size_) return;
-  refuse(options_, "the sampler's order of epoch " + std::to_string(state_.epoch) +
+  refuse(options_, "the sampler's order of epoch " + std::to_string(at_->state.epoch) +
                        " has the index " + std::to_string(order.largest()) + ", and the dataset " +
                        std::to_string(dataset_size_) + " samples");
+}
+
+void LoaderBase::refuse_peek() const {
+  refuse(options_, "peek() found no batch: the epochs have none");
 }
 
 PrefetchOptions LoaderBase::prefetch_options() const {
@@ -223,13 +239,14 @@ PrefetchOptions LoaderBase::prefetch_options() const {
 LoaderPass::LoaderPass(LoaderBase& loader)
     : pass_of_{loader},
       gradient_state_{loader.options_.gradient_state},
-      number_{++loader.passes_},
-      edition_{loader.edition_} {
+      number_{++loader.at_->passes},
+      edition_{loader.at_->edition} {
   loader.begin_pass();
+  loader.follow_seed();
   if (gradient_state_) trainings_ = gradient_state_->trainings();
   become_current();
-  ++loader.left_.loops;
-  position_ = loader.state_;
+  ++loader.at_->left.loops;
+  position_ = loader.at_->state;
   is_last_ = position_.finished;
   const std::size_t skipped = loader.options_.skip_batches * loader.shape_.global;
   from_ = std::max(static_cast<std::size_t>(position_.samples), skipped);
@@ -240,39 +257,41 @@ LoaderPass::LoaderPass(LoaderBase& loader)
 }
 
 LoaderPass::~LoaderPass() {
-  const bool moves = edition_ == pass_of_.edition_;
+  const bool moves = edition_ == pass_of_.at_->edition;
   if (!ended_ && moves) {
-    if (gradient_state_ && gradient_state_->trainings() != trainings_) pass_of_.begin_at_.reset();
-    if (pass_of_.left_.superseded == number_) pass_of_.tell_begins_again(position_);
+    if (gradient_state_ && gradient_state_->trainings() != trainings_)
+      pass_of_.at_->begin_at.reset();
+    if (pass_of_.at_->left.superseded == number_) pass_of_.tell_begins_again(position_);
   }
   leave();
 }
 
 void LoaderPass::become_current() noexcept {
-  pass_of_.left_.current = number_;
-  pass_of_.left_.trainings = trainings_;
+  pass_of_.at_->left.current = number_;
+  pass_of_.at_->left.trainings = trainings_;
 }
 
 void LoaderPass::leave() noexcept {
   if (std::exchange(ended_, true)) return;
-  --pass_of_.left_.loops;
-  if (pass_of_.left_.current == number_) pass_of_.left_.current = 0;
+  --pass_of_.at_->left.loops;
+  if (pass_of_.at_->left.current == number_) pass_of_.at_->left.current = 0;
   if (gradient_state_) gradient_state_->leave(status_);
 }
 
 void LoaderPass::move_to(std::size_t steps, bool finished) noexcept {
   if (steps > 0) position_.samples = from_ + steps * pass_of_.shape_.global;
   position_.finished = finished;
-  if (edition_ != pass_of_.edition_) return;
-  if (pass_of_.state_ != position_) pass_of_.left_.is_saved = pass_of_.left_.in_checkpoint = false;
-  if (pass_of_.left_.superseded == number_) pass_of_.left_.superseded = 0;
-  pass_of_.state_ = position_;
+  if (edition_ != pass_of_.at_->edition) return;
+  if (pass_of_.at_->state != position_)
+    pass_of_.at_->left.is_saved = pass_of_.at_->left.in_checkpoint = false;
+  if (pass_of_.at_->left.superseded == number_) pass_of_.at_->left.superseded = 0;
+  pass_of_.at_->state = position_;
   become_current();
 }
 
 void LoaderPass::ask() noexcept {
   move_to(steps_, false);
-  if (steps_ > 0 && edition_ == pass_of_.edition_) pass_of_.begin_at_.reset();
+  if (steps_ > 0 && edition_ == pass_of_.at_->edition) pass_of_.at_->begin_at.reset();
   ++steps_;
   is_new_ = false;
 }
@@ -288,12 +307,25 @@ void LoaderPass::take_batch() noexcept {
   if (std::exchange(is_new_, false)) move_to(steps_, is_last_);
 }
 
+void LoaderPass::refuse_take() const {
+  const std::string epoch = "epoch " + std::to_string(position_.epoch);
+  const bool is_restored_end = position_.finished && steps_ == 0;
+  if (!is_restored_end) {
+    refuse(pass_of_.options_, "no batch to take: the iterator is at the end of " + epoch +
+                                  ". Compare it with end() first");
+  }
+  refuse(pass_of_.options_,
+         "no batch to take: the position that was restored is the end of " + epoch +
+             ", so this pass has none. Compare the iterator with end() first, or look at a batch "
+             "with peek()");
+}
+
 void LoaderPass::end() noexcept {
   if (ended_) return;
   leave();
-  if (edition_ != pass_of_.edition_) return;
-  pass_of_.begin_at_.reset();
-  pass_of_.state_ = {position_.epoch + 1, position_.seed, 0, false};
+  if (edition_ != pass_of_.at_->edition) return;
+  pass_of_.at_->begin_at.reset();
+  pass_of_.at_->state = {position_.epoch + 1, position_.seed, 0, false};
 }
 
 std::string DispatchMessage::head() const {

@@ -272,11 +272,14 @@ void Accelerator::State::tell_unapplied() {
   if (!gradient_state->sync_gradients()) return;  // add_gradients() keeps them
   if (std::ranges::none_of(optimizers, &Optimizer::has_unapplied_gradients)) return;
   told_unapplied = true;
-  std::fprintf(stderr,
-               "acc: save_state between backward() and step(): the gradients are complete and not "
-               "applied yet, and a run that loads the checkpoint goes on without this step. Save "
-               "behind step(); if the step is left out on purpose, nothing is lost, and "
-               "zero_grad() before the save avoids this message, which is not repeated\n");
+  std::fprintf(
+      stderr,
+      "acc: save_state between backward() and step(): the gradients are complete and not "
+      "applied yet, and a run that loads the checkpoint goes on without this step. Save "
+      "behind step(), or add up by accumulate(): gradients added up by hand for a later step "
+      "aren't in the checkpoint. A step left out on purpose, whose gradients are dropped, "
+      "loses nothing, and zero_grad() before the save avoids this message, which is not "
+      "repeated\n");
 }
 
 CheckpointState Accelerator::State::what_to_save() {

@@ -6,6 +6,7 @@
 #include <acc/sampler.hpp>
 #include <acc/sharding.hpp>
 #include <acc/wire.hpp>
+#include <algorithm>
 #include <chrono>
 #include <concepts>
 #include <cstddef>
@@ -84,7 +85,7 @@ class LoaderBase {
   /// @throws Error invalid_argument  more batches are skipped than there are
   [[nodiscard]] std::optional<std::size_t> length() const;
   [[nodiscard]] const LoaderStatus& status() const noexcept { return status_; }
-  [[nodiscard]] std::uint64_t epoch() const noexcept { return state_.epoch; }
+  [[nodiscard]] std::uint64_t epoch() const noexcept { return at_->state.epoch; }
   /// The next iteration is over this epoch, from its beginning.
   /// Before a save, behind a loop that was left: a run that goes on from there does the same.
   /// Iterators that still live no longer move the position.
@@ -95,13 +96,13 @@ class LoaderBase {
   /// while the next loop begins the epoch again: taken there, and not followed by set_epoch() or
   /// restore(), it brings a warning on stderr of rank 0, once.
   [[nodiscard]] const LoaderState& state() const noexcept {
-    if (left_.loops == 0) left_.is_saved = true;
-    return state_;
+    if (at_->left.loops == 0) at_->left.is_saved = true;
+    return at_->state;
   }
-  /// The next iteration goes on from there; if that was the end of an epoch it has no batches. One
-  /// that asks for its first batch only doesn't use it up, so a program may look at *loader.begin()
-  /// first, unless it trains with that batch, or Accelerator::save_state() follows. state() behind
-  /// it has the batch. The seed of `shuffle` is the state's from now on.
+  /// The next iteration goes on from there; if that was the end of an epoch it has no batches: see
+  /// DataLoader::peek(). One that asks for its first batch only doesn't use it up, unless the
+  /// program trains with that batch, or Accelerator::save_state() follows. state() behind it has
+  /// the batch. The seed of `shuffle` is the state's from now on.
   /// Iterators that still live no longer move the position.
   /// @throws Error invalid_argument  options().sampler has another seed; or the position is beyond
   ///   the samples of an epoch: the data set has shrunk since
@@ -129,6 +130,7 @@ class LoaderBase {
   void require_in_dataset(const IndexOrder& order) const;
   /// @throws Error invalid_argument  the position is beyond the samples of an epoch
   void require_in_epoch(const LoaderState& state) const;
+  [[noreturn]] void refuse_peek() const;
 
   LoaderOptions options_;
   ProcessGroup group_;  ///< none: alone
@@ -139,37 +141,72 @@ class LoaderBase {
   std::size_t dataset_size_;  ///< where it isn't a stream
   bool stream_;
   LoaderStatus status_;
-  LoaderState state_;
   std::chrono::nanoseconds waited_{0};
+  bool counts_itself_ = false;  ///< the program, how many batches of the first epoch are done
+
+  /// As a copy of this loader that is to have the same position.
+  void share_position(const LoaderBase& loader) noexcept { at_.share(loader.at_); }
+  void keep_silent() noexcept { at_->left.is_told = true; }
+
+ private:
+  friend class Accelerator;
+  friend class LoaderPass;
+  /// state(), not for a checkpoint.
+  [[nodiscard]] const LoaderState& position() const noexcept { return at_->state; }
+  /// position() is in a checkpoint, also if it was taken within the loop, where a program may have
+  /// state() only shown. On all ranks alike.
+  void note_saved() const noexcept { at_->left.is_saved = at_->left.in_checkpoint = true; }
+  [[nodiscard]] bool used_up_restored() const noexcept;
+  /// Sets position() to where the next pass begins.
+  void begin_pass() noexcept;
+  void tell_begins_again(const LoaderState& left) noexcept;
+  /// LoaderStatus::remainder before the first batch.
+  [[nodiscard]] std::int64_t remainder(std::size_t from) const noexcept;
+  /// Orders are of the seed that another loader with this position restored.
+  void follow_seed();
+  /// The end of an epoch was restored, and the program says that it has done less of this one.
+  void begin_counted_epoch() noexcept;
+
   /// Whether the position is in a checkpoint at which a loop was left.
   struct LeftLoop {
     int loops = 0;                 ///< that are running
     bool is_saved = false;         ///< the position: since the last batch, on this rank at least
     bool in_checkpoint = false;    ///< likewise, by note_saved(): on all ranks
     bool is_told = false;          ///< that the epoch begins again
-    std::uint64_t current = 0;     ///< number of the pass that state_ is of, while it runs
+    std::uint64_t current = 0;     ///< number of the pass that Position::state is of, while it runs
     std::uint64_t trainings = 0;   ///< when that one began
     std::uint64_t superseded = 0;  ///< number of a pass that was saved, and then another began
   };
-  mutable LeftLoop left_;
+  struct Position {
+    LoaderState state;
+    LeftLoop left;
+    std::optional<LoaderState> begin_at;  ///< restored, until used_up_restored() or a second batch
+    std::uint64_t passes = 0;             ///< that have begun
+    std::uint64_t edition = 0;            ///< of state: calls of set_epoch() and restore()
+  };
+  /// A loader's own, but for loaders by skip_first_batches().
+  class SharedPosition {
+   public:
+    SharedPosition() = default;
+    ~SharedPosition() = default;
+    SharedPosition(const SharedPosition& other)
+        : position_{std::make_shared<Position>(*other.position_)} {}
+    SharedPosition(SharedPosition&& other) noexcept : position_{other.position_} {}
+    SharedPosition& operator=(const SharedPosition& other) {
+      if (this != &other) position_ = std::make_shared<Position>(*other.position_);
+      return *this;
+    }
+    SharedPosition& operator=(SharedPosition&& other) noexcept {
+      position_ = other.position_;
+      return *this;
+    }
+    void share(const SharedPosition& other) noexcept { position_ = other.position_; }
+    Position* operator->() const noexcept { return position_.get(); }
 
- private:
-  friend class Accelerator;
-  friend class LoaderPass;
-  /// state(), not for a checkpoint.
-  [[nodiscard]] const LoaderState& position() const noexcept { return state_; }
-  /// position() is in a checkpoint, also if it was taken within the loop, where a program may have
-  /// state() only shown. On all ranks alike.
-  void note_saved() const noexcept { left_.is_saved = left_.in_checkpoint = true; }
-  [[nodiscard]] bool used_up_restored() const noexcept;
-  /// Sets state_ to where the next pass begins.
-  void begin_pass() noexcept;
-  void tell_begins_again(const LoaderState& left) noexcept;
-  /// LoaderStatus::remainder before the first batch.
-  [[nodiscard]] std::int64_t remainder(std::size_t from) const noexcept;
-  std::optional<LoaderState> begin_at_;  ///< restored, until used_up_restored() or a second batch
-  std::uint64_t passes_ = 0;             ///< that have begun
-  std::uint64_t edition_ = 0;            ///< of state_: calls of set_epoch() and restore()
+   private:
+    std::shared_ptr<Position> position_ = std::make_shared<Position>();
+  };
+  SharedPosition at_;
 };
 
 /// One pass of an iterator over a loader. Each has a position of its own, in the epoch in which it
@@ -181,6 +218,8 @@ class LoaderPass {
   LoaderPass& operator=(const LoaderPass&) = delete;
   /// The current batch counts as done from now on.
   void take_batch() noexcept;
+  /// There is no batch to take: the iterator is at its end.
+  [[noreturn]] void refuse_take() const;
 
  protected:
   explicit LoaderPass(LoaderBase& loader);
@@ -280,7 +319,9 @@ class DataLoader : public LoaderBase {
     explicit Iterator(DataLoader& loader)
         : epoch_{std::make_unique<Epoch<Sample, Batch>>(loader)}, batch_{epoch_->next()} {}
     /// The batch counts as done from now on: LoaderBase::state().
+    /// @throws Error invalid_argument  the iterator is at its end
     Batch& operator*() {
+      if (!batch_) epoch_->refuse_take();
       epoch_->take_batch();
       return *batch_;
     }
@@ -299,12 +340,32 @@ class DataLoader : public LoaderBase {
   Iterator begin() { return Iterator{*this}; }
   std::default_sentinel_t end() const noexcept { return {}; }
 
-  /// The same loader without the first `batches` of each epoch: as skip_first_batches.
+  /// The batch with which the next loop begins, as for the shape of the samples before the
+  /// training. Where that loop has none, behind a restored end of an epoch, the first one of the
+  /// epoch behind it. Nothing moves, state() included, but it is read once more. With
+  /// dispatch_batches by all ranks.
+  /// @throws Error invalid_argument  epochs have no batches
+  [[nodiscard]] Batch peek() const {
+    DataLoader looking = *this;
+    looking.keep_silent();  // nothing begins again
+    looking.options_.workers = std::min(options_.workers, 1U);
+    looking.options_.prefetch = 1;
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      if (auto it = looking.begin(); it != looking.end()) return std::move(*it);
+    }
+    refuse_peek();
+  }
+
+  /// The same loader without the first `batches` of each epoch: as skip_first_batches. Both have
+  /// one position: a loop over either is followed by the next epoch in both, and state() of either
+  /// is that of the last batch, as behind loops over one loader. Behind a restored end of an epoch
+  /// it begins the next one, unless `batches` are all that was taken of it: the program counts.
   [[nodiscard]] DataLoader skip_first_batches(std::size_t batches) const {
     DataLoader skipping = *this;
+    skipping.share_position(*this);
+    skipping.counts_itself_ = true;
     skipping.options_.skip_batches = batches;
     skipping.status_ = {};
-    skipping.left_ = {};
     return skipping;
   }
 

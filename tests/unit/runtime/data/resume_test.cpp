@@ -209,6 +209,133 @@ TEST_CASE("a look at one batch behind restore() made the next loop begin the epo
   }
 }
 
+TEST_CASE("a look at a batch behind a restored end of an epoch read memory that isn't there",
+          "[runtime][data]") {
+  Loader loader = loader_of(Kind::indexed, 6, with(2), {});
+  loader.restore({3, 77, 6, true});
+  CHECK_THROWS_WITH(*loader.begin(),
+                    "loader: no batch to take: the position that was restored is the end of "
+                    "epoch 3, so this pass has none. Compare the iterator with end() first, or "
+                    "look at a batch with peek()");
+  auto it = loader.begin();
+  while (it != loader.end()) ++it;
+  CHECK_THROWS_WITH(it->size(),
+                    "loader: no batch to take: the iterator is at the end of epoch 4. Compare it "
+                    "with end() first");
+  Loader none = loader_of(Kind::indexed, 0, with(2), {});
+  CHECK_THROWS_AS(*none.begin(), Error);
+}
+
+TEST_CASE("peek() shows the next batch wherever the loader stands, and moves nothing",
+          "[runtime][data]") {
+  for (const auto kind : {Kind::indexed, Kind::stream, Kind::dispatched, Kind::dispatched_stream}) {
+    CAPTURE(static_cast<int>(kind));
+    on_ranks(2, [&](ProcessGroup& group) {
+      const auto require = [](bool holds, const char* what) {
+        if (!holds) throw std::runtime_error{what};
+      };
+      Loader whole = loader_of(kind, 12, with(2), group);
+      const Batches all = rest_of(whole);
+      const std::uint64_t seed = whole.state().seed;
+      const auto looks_at = [&](const LoaderState& state, std::size_t next) {
+        Loader loader = loader_of(kind, 12, with(2), group);
+        loader.restore(state);
+        for (int look = 0; look < 2; ++look) require(loader.peek() == all[next], "another batch");
+        require(loader.state() == state, "the position has moved");
+        require(
+            rest_of(loader) == Batches(all.begin() + static_cast<std::ptrdiff_t>(next), all.end()),
+            "another rest");
+      };
+      looks_at({0, seed, 0, false}, 0);
+      looks_at({0, seed, 4, false}, 1);
+      looks_at({0, seed, 12, true}, 3);  // the end of an epoch
+      looks_at({1, seed, 0, false}, 3);
+      Loader loader = loader_of(kind, 12, with(2), group);
+      std::size_t batches = 0;
+      for (auto& batch : loader) {
+        require(batch == all[batches++], "another batch of the loop");
+        require(loader.peek() == all[0], "what a loop would begin with");
+      }
+      require(batches == 3 && loader.peek() == all[3], "the next epoch");
+    });
+  }
+  Loader none = loader_of(Kind::indexed, 0, with(2), {});
+  CHECK_THROWS_WITH(none.peek(), "loader: peek() found no batch: the epochs have none");
+}
+
+TEST_CASE("skip_first_batches() behind a resume, then the loader itself, trained one epoch twice",
+          "[runtime][data]") {
+  on_ranks(2, [](ProcessGroup& group) {
+    constexpr int kBatches = 3;  // of an epoch
+    Loader whole = loader_of(Kind::indexed, 12, with(2), group);
+    const Batches all = rest_of(whole);
+    // Accelerate's idiom, with steps that the program counts.
+    const auto resumed = [&](Loader& loader, int step, const auto& in_loop) {
+      Batches seen;
+      for (int epoch = step / kBatches; epoch < 3; ++epoch) {
+        auto skipped = loader.skip_first_batches(static_cast<std::size_t>(step % kBatches));
+        auto& active = seen.empty() ? skipped : loader;
+        for (auto& batch : active) {
+          seen.push_back(batch);
+          in_loop(static_cast<int>(seen.size()));
+        }
+      }
+      return seen;
+    };
+    const auto require = [](bool holds, const std::string& what) {
+      if (!holds) throw std::runtime_error{what};
+    };
+    for (int step = 1; step < 3 * kBatches; ++step) {
+      const auto at = [&](int done) {
+        const bool in_last = done % kBatches == 0;  // saved in the loop's body
+        return LoaderState{static_cast<std::uint64_t>((done - 1) / kBatches), 77,
+                           4 * (in_last ? 3U : static_cast<std::uint64_t>(done % kBatches)),
+                           in_last};
+      };
+      const std::string words = " resumed behind step " + std::to_string(step);
+      Loader loader = loader_of(Kind::indexed, 12, with(2), group);
+      loader.restore(at(step));
+      const auto seen = resumed(loader, step, [&](int done) {
+        require(loader.state() == at(step + done), "another state, to be saved," + words);
+      });
+      require(seen == Batches(all.begin() + step, all.end()), "another rest" + words);
+      require(loader.epoch() == 3, "another epoch" + words);
+    }
+  });
+}
+
+TEST_CASE("a loader and its copy by skip_first_batches() have one position, other copies their own",
+          "[runtime][data]") {
+  Loader loader = loader_of(Kind::indexed, 6, with(2), {});
+  auto skipping = loader.skip_first_batches(1);
+  Loader copy = skipping;
+  CHECK(epoch_of(skipping) == 2);
+  CHECK(loader.epoch() == 1);
+  CHECK(copy.epoch() == 0);
+  loader.set_epoch(5);
+  CHECK(skipping.epoch() == 5);
+  Loader moved = std::move(loader);
+  CHECK(epoch_of(moved) == 3);
+  CHECK(skipping.epoch() == 6);
+  copy = moved;
+  copy.set_epoch(0);
+  CHECK(moved.epoch() == 6);
+  // The rest of a restored epoch is empty for a copy that skips all that was taken of it.
+  moved.restore({2, 77, 6, true});
+  auto all_skipped = moved.skip_first_batches(3);
+  CHECK(epoch_of(all_skipped) == 0);
+  CHECK(moved.epoch() == 3);
+
+  auto options = with(2);
+  options.seed = 5;
+  Loader other = loader_of(Kind::indexed, 6, options, {});
+  auto before = other.skip_first_batches(0);
+  other.restore({1, 77, 0, false});  // the seed, too
+  moved.set_epoch(1);
+  CHECK(before.peek() == moved.peek());
+  CHECK(rest_of(before) == rest_of(moved));
+}
+
 TEST_CASE("with another number of ranks the epoch goes on behind the same samples",
           "[runtime][data]") {
   std::mutex mutex;

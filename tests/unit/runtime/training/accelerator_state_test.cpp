@@ -18,6 +18,7 @@
 #include <iterator>
 #include <limits>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -876,7 +877,39 @@ TEST_CASE("a step that was left out on purpose ended a long run at its next save
     });
   });
   CHECK(warnings_in(told) == 1);
+  CHECK(count_of("whose gradients are dropped, loses nothing", told) == 1);
   CHECK(list_checkpoints(folder.path() / "checkpoints").size() == 6);
+}
+
+TEST_CASE("a save between batches added up by hand lost them, and the warning said that it doesn't",
+          "[runtime][training]") {
+  const TestFolder folder;
+  const auto told = on_stderr(folder.path(), [&] {
+    on_ranks(2, [&](ProcessGroup& group) {
+      const auto weight_after = [&](bool stops) {
+        std::optional<OneWeight> loop;
+        const auto begin = [&] {
+          loop.emplace(group, in_folder(folder.path()), GradientMode::all_reduce);
+        };
+        begin();
+        for (int batch = 1; batch <= 4; ++batch) {
+          loop->backward(1);
+          if (batch == 4) loop->accelerator.step(loop->optimizer);
+          if (batch != 2 || !stops) continue;
+          loop->accelerator.save_state();
+          begin();
+          loop->accelerator.load_state();
+        }
+        return loop->weight[0];
+      };
+      if (weight_after(false) != -3 || weight_after(true) != -1)
+        throw std::runtime_error{"a checkpoint has them: say so"};
+    });
+  });
+  INFO(told);
+  CHECK(warnings_in(told) == 1);
+  CHECK(count_of("gradients added up by hand for a later step aren't in the checkpoint", told) ==
+        1);
 }
 
 TEST_CASE("a step that the scaler skipped, or that waits for its last batch, is no lost one",
@@ -1091,6 +1124,28 @@ TEST_CASE("an evaluation limited by break is told of once it was saved: a resume
       shuffle);
   CHECK(count_of(kBeganAgain, told) == 1);
   CHECK(told.find("goes on behind sample 16 of epoch 0,") != std::string::npos);
+}
+
+TEST_CASE(
+    "a checkpoint saved in a loop over skip_first_batches() had the position before that loop",
+    "[runtime][training]") {
+  const TestFolder folder;
+  on_ranks(2, [&](ProcessGroup& group) {
+    LeftLoop loop{group, folder.path()};
+    loop.run(2, [&](int done) {
+      if (done == 2) loop.save();
+    });
+    loop.accelerator.load_state();
+    auto rest = loop.loader.skip_first_batches(2);
+    int batches = 0;
+    for ([[maybe_unused]] const auto& batch : rest)
+      if (++batches == 3) loop.save();
+    LeftLoop resumed{group, folder.path()};
+    resumed.accelerator.load_state();
+    resumed.run(100);
+    if (batches != 11 || resumed.seen.size() != 8)
+      throw std::runtime_error{std::to_string(resumed.seen.size()) + " batches are left"};
+  });
 }
 
 TEST_CASE("with set_epoch() before the save a run of so many steps a round is resumed alike",
