@@ -637,7 +637,7 @@ TEST_CASE("an error whose words don't name the cure is told with it", "[agent][r
   auto failure = failed_job().failures.front();
   const auto hint = [&](const std::string& tail) {
     failure.tail = tail;
-    return UserMessages::start_hint(failure, {"/usr/bin/python3", false});
+    return UserMessages::start_hint(failure, {"/usr/bin/python3", false, {}, 29500});
   };
   // As PyTorch 1.13 to 2.9 and argparse write them; some go on behind the line that matters.
   CHECK_THAT(hint("train.py: error: the following arguments are required: --local_rank\n"),
