@@ -305,7 +305,7 @@ struct GroupState {
   /// It arrived while all workers were healthy: it ended the round.
   bool stopped_by_signal = false;
   std::uint32_t interrupts = 0;  ///< Ctrl-C so far
-  bool guardian_lost = false;
+  std::optional<Instant> guardian_lost;
 
   // ---- restarts ----
   std::optional<Instant> start_retry_until;

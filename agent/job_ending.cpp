@@ -93,7 +93,7 @@ bool JobEnding::is_told_here(const CoordinatedJob* job) const {
   return tells_end({.tells_job = parts_.messages.tells_job(),
                     .has_told_job = parts_.messages.has_told_job(),
                     .is_closed = job->close().has_value(),
-                    .is_guardian_lost = parts_.group.guardian_lost,
+                    .is_guardian_lost = parts_.group.guardian_lost.has_value(),
                     .nodes = parts_.terms.nodes(),
                     .outcome = end().outcome});
 }

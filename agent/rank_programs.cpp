@@ -50,6 +50,13 @@ void RankPrograms::signal(pid_t worker, int signo, std::span<const pid_t> orphan
     // Before the signal: a shell that dies of it has no children any more.
     if (const auto processes = processes_of_rank(worker, signo, roots(worker, orphans))) {
       targets = signal_targets(*processes, way.is_delivered);
+      // It is seen only of a worker that the signal ends; and a group was reached as a whole.
+      if (targets.is_served_unclear && !(is_noted && spares)) {
+        targets.programs.insert(targets.programs.end(), targets.served.begin(),
+                                targets.served.end());
+        targets.served.clear();
+        targets.is_served_unclear = false;
+      }
       for (const auto& process : *processes) {
         groups.insert(process.group);
         // Also `timeout`, which gets none: a later one would reach its program.

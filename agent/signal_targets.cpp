@@ -101,8 +101,8 @@ bool is_of_rank(const RankProcess& parent, const RankProcess& child) {
 
 Trap trap_of(const SignalSets& shell, int signo) {
   constexpr auto kNobodyTraps = signal_bit(SIGSYS) | signal_bit(SIGVTALRM);
-  if ((shell.caught & kNobodyTraps) == kNobodyTraps) return Trap::unclear;
-  return ((shell.caught | shell.blocked) & signal_bit(signo)) != 0 ? Trap::set : Trap::none;
+  if (((shell.caught | shell.blocked) & signal_bit(signo)) == 0) return Trap::none;
+  return (shell.caught & kNobodyTraps) == kNobodyTraps ? Trap::unclear : Trap::set;
 }
 
 bool was_started_in_background(const SignalSets& shell, const SignalSets& process,

@@ -315,14 +315,21 @@ Actions on(GroupState& group, const SignalArrived& e) {
   return actions;
 }
 
-Actions on(GroupState& group, const GuardianLost&) {
+// Its death is reported more than once; what asks for the same a second later is another SIGTERM.
+static bool is_asked_again(const GroupState& group, Instant now) {
+  constexpr Millis kOneDeath{1'000};
+  return group.guardian_lost && now - *group.guardian_lost > kOneDeath;
+}
+
+Actions on(GroupState& group, const GuardianLost& e) {
   if (group.phase == Phase::finished) return {};
-  group.guardian_lost = true;
+  const bool is_again = is_asked_again(group, e.now);
+  if (!group.guardian_lost) group.guardian_lost = e.now;
   if (group.coordinated) return coordinated::on_guardian_lost(group);
   if (group.starting) return abort_start(group);
   if (group.phase == Phase::idle || group.phase == Phase::backing_off) return finish_stopped(group);
   // Python's subprocess.run kills acc-launch 0.25 s after a Ctrl-C that both had.
-  if (group.phase == Phase::stopping && group.stop_signal == SIGINT) return {};
+  if (group.phase == Phase::stopping && group.stop_signal == SIGINT && !is_again) return {};
   group.phase = Phase::killing;
   return {KillAll{}, ArmTimer{Timer::give_up, group.stop.give_up}};
 }

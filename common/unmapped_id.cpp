@@ -37,7 +37,11 @@ std::optional<uid_t> uid_of_unmapped() {
   return found ? std::optional<uid_t>{found->number} : std::nullopt;
 }
 
-bool is_own_uid_ambiguous() { return uid_of_unmapped() == ::geteuid(); }
+// A process stays in its user namespace. Asked for each connection.
+bool is_own_uid_ambiguous() {
+  static const auto unmapped = uid_of_unmapped();
+  return unmapped == ::geteuid();
+}
 
 static bool is_in_own_user_namespace(pid_t pid) {
   struct stat own {};

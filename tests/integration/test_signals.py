@@ -413,6 +413,7 @@ sys.stdin.read()  # it outlives the job, as a manager does
         """bash catches all signals for it."""
         self.assert_all_saved([("/bin/bash", "trap 'rm -f tmp' EXIT; {python} {script} & wait $!"),
                                ("/bin/bash", "trap 'rm -f tmp' EXIT; trap 'kill -TERM $PID' TERM; trap 'kill -USR1 $PID' USR1; {python} {script} & PID=$!; wait $PID; wait $PID"),
+                               ("/bin/bash", "trap '' TERM USR1; trap 'rm -f tmp' EXIT; {python} {script} & wait $!"),
                                ("/bin/bash", "trap 'rm -f tmp' EXIT; bash -c '{python} {script}; true'; true")])
 
     def test_what_a_trap_left_behind_took_the_whole_grace(self):

@@ -164,6 +164,7 @@ SCENARIO("bash's trap for EXIT was taken for one that passes the signal on, or f
   CHECK(trap_of({0, 0, signal_bit(SIGTERM)}, SIGUSR1) == Trap::none);
   // bash 5.2 with `trap … EXIT`, with one for SIGTERM as well or not.
   CHECK(trap_of({0, 0, 0x43817efb}, SIGTERM) == Trap::unclear);
+  CHECK(trap_of({0, signal_bit(SIGUSR1), 0x438178fb}, SIGUSR1) == Trap::none);  // trap '' USR1
   const auto script = words({"bash", "run.sh"});
   std::vector<RankProcess> table{
       {10, 1, kGroup, kSession, "/usr/bin/bash", script, Trap::unclear},

@@ -358,9 +358,15 @@ TEST_CASE(
   step(story.group, SignalArrived{SIGINT, story.now});
   const auto actions = step(story.group, GuardianLost{story.now});
   CHECK(find<KillAll>(actions) == nullptr);
-  const auto later = story.after(seconds{13}, TimerFired{Timer::grace, {}});
-  CHECK(find<KillAll>(later) == nullptr);  // SIGTERM, as after any Ctrl-C
-  CHECK(find<KillAll>(story.after(seconds{2}, TimerFired{Timer::grace, {}})) != nullptr);
+  CHECK(find<KillAll>(step(story.group, GuardianLost{story.now})) == nullptr);  // the same death
+  SECTION("the grace ends") {
+    const auto later = story.after(seconds{13}, TimerFired{Timer::grace, {}});
+    CHECK(find<KillAll>(later) == nullptr);  // SIGTERM, as after any Ctrl-C
+    CHECK(find<KillAll>(story.after(seconds{2}, TimerFired{Timer::grace, {}})) != nullptr);
+  }
+  SECTION("the agent gets SIGTERM later") {
+    CHECK(find<KillAll>(step(story.group, GuardianLost{story.now + seconds{2}})) != nullptr);
+  }
   story.exits(0, Exited{0});
   story.exits(1, Signaled{SIGKILL});
   CHECK(finished_with(story.emptied()) == 70);
