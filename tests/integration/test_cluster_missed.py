@@ -1,5 +1,5 @@
 """acc-launch --hosts through daemons: a part of the job ends for good, and the others mustn't wait for it."""
-import json, os, signal, time
+import glob, json, os, signal, time
 
 from harness import children_of, main, read, until, write
 from hosts import needs_hosts
@@ -70,6 +70,9 @@ class Missed(OnDaemons):
         self.begin("a b")
         job = self.launch("mark=up rank=0 after=4s exit=0 any after=14s mark=done exit=0", "a:1,b:1")
         job.wait_events("up", 2, 20)
+        # The workers are there before the launcher has read that b's part was started.
+        records = lambda: glob.glob(f"{job.folder}/.local/state/acc/launches/*.json")
+        until(lambda: any(all(part["job"] for part in json.loads(read(path))["parts"]) for path in records()), "the record of both parts")
         bridge, = [pid for pid in children_of(job.pid) + children_of(job.agent or job.pid) if "bridge" in (words := read(f"/proc/{pid}/cmdline")) and "\0b\0" in words]
         os.kill(bridge, signal.SIGKILL)
         self.ends(job, 0, 60)

@@ -509,10 +509,10 @@ except KeyboardInterrupt:
             with self.subTest(workers=workers):
                 folder = tempfile.mkdtemp(prefix="acc-terminal-")
                 self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
-                write(folder + "/Makefile", "".join(f"t{i}:\n\t@{self.launch(workers, i)}\n" for i in (1, 2)))
+                trial = "import sys; open('up-' + sys.argv[1], 'w').close(); " + self.TRIAL  # what two print at once is mixed
+                write(folder + "/Makefile", "".join(f"t{i}:\n\t@{self.launch(workers, i, trial)}\n" for i in (1, 2)))
                 self.start_shell(f"make -j2 -C {shlex.quote(folder)} t1 t2; echo after")
-                self.read_until(b"trial 1")
-                self.read_until(b"trial 2")
+                until(lambda: {"up-1", "up-2"} <= set(os.listdir(folder)), "both trials")
                 if workers == 1:
                     until(lambda: any(comm(pid) == "acc:ctrl-c" and os.getpgid(pid) != os.getpgid(self.pid) for pid in self.below(self.pid)), "the watch for Ctrl-C")
                 self.type(b"\x03")
