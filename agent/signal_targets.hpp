@@ -52,19 +52,20 @@ struct SignalTargets {
 /// group of its own.
 [[nodiscard]] bool is_of_rank(const RankProcess& parent, const RankProcess& child);
 
+/// By the signals that the shell catches or blocks.
 [[nodiscard]] Trap trap_of(const SignalSets& shell, int signo);
 
 /// Whether a shell without job control started the process with "&", by the signals that it makes
-/// such a process ignore: a program that changes SIGINT's keeps SIGQUIT's, and bash ignores that
-/// one wherever it runs. Where the shell ignores SIGINT itself that can't be known, and isn't
-/// assumed: one in the foreground would get no signal.
+/// such a process ignore, SIGINT and SIGQUIT: a program that sets one keeps the other, and bash
+/// ignores SIGQUIT wherever it runs. Where the shell ignores SIGINT itself that can't be known, and
+/// isn't assumed: one in the foreground would get no signal.
 [[nodiscard]] bool was_started_in_background(const SignalSets& shell, const SignalSets& process,
                                              bool is_process_a_shell);
 
-/// In none of the lists are: what a shell with a trap for the signal started with "&", as the trap
-/// passes it on (nobody else would in a container or under a scheduler); and `timeout`, which sends
-/// each signal that it handles twice to the program that it runs, dies of others, and ends with
-/// that program.
+/// Served is what a shell with a trap for the signal started with "&", as the trap passes it on
+/// (nobody else would in a container or under a scheduler). `timeout` gets none: it sends each
+/// signal that it handles twice to the program that it runs, dies of others, and ends with that
+/// program.
 /// @param processes  of the rank: the worker first, each behind its parent
 /// @param is_delivered  all got the signal from elsewhere, also what a trap would pass it on to
 [[nodiscard]] SignalTargets signal_targets(std::span<const RankProcess> processes,

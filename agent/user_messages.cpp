@@ -178,8 +178,8 @@ std::string port_hint(std::string_view words, std::uint16_t master_port) {
   if (words.find("The server socket has failed to listen on any local network address") ==
       std::string_view::npos)
     return {};
-  const auto port = port_in(words);
   if (master_port == 0) return {};
+  const auto port = port_in(words);
   if (port != 0 && port != master_port)
     return "port " + std::to_string(port) +
            " is the script's own choice, and taken: init_method='env://', the default, takes "
