@@ -102,7 +102,7 @@ static std::vector<pid_t> readers_among(const std::vector<pid_t>& others) {
 
 // No event tells of the end of another process's child.
 static void await_end(const std::vector<pid_t>& readers) {
-  constexpr int kLooks = 100;
+  constexpr int kLooks = 500;
   constexpr timespec kBetween{0, 2'000'000};
   const auto lives = [](pid_t pid) {
     const char state = read_process_stat(pid).state;

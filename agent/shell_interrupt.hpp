@@ -23,7 +23,7 @@ enum class ShellNotice {
 
 /// Sends SIGINT to all of this process's group, as the terminal would have: first to those above
 /// it, scripts, make and sudo; last to other trials that one of these started. What reads its
-/// output, as `| tee`, gets none, but has 200 ms at most to end, as standard output and error are
+/// output, as `| tee`, gets none, but has 1 s at most to end, as standard output and error are
 /// closed: a shell that reaps it behind us takes Ctrl-C for handled. An interactive shell has given
 /// us a group of our own, and gets none.
 void interrupt_group();
