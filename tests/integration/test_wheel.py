@@ -188,7 +188,8 @@ def tell(word, n):
                 texts = self.on_two_nodes(f"notebook_launcher(functions.tell, ('hi',), 2, num_nodes=2, node_rank=node, use_port={free_port()}, rdzv_backend='{backend}'{more})", """
 import os
 def tell(word):
-    print(word, os.environ["RANK"], os.environ["WORLD_SIZE"], [name for name in os.environ if "NOTEBOOK" in name])
+    said = [word, os.environ["RANK"], os.environ["WORLD_SIZE"], [name for name in os.environ if "NOTEBOOK" in name]]
+    os.write(1, (" ".join(map(str, said)) + "\\n").encode())  # at once: two ranks share the line
 """)
                 said = sorted(line for text in texts for line in text.splitlines() if line.startswith("hi"))
                 self.assertEqual(said, [f"hi {rank} 4 []" for rank in range(4)], texts)
