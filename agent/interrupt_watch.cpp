@@ -46,10 +46,7 @@ static_assert(SIGINT < kEnough);
     // From the kernel, that is a key; from a process it is none.
     if (signo != SIGINT || info.si_code != SI_KERNEL) continue;
     board.worker_was_interrupted = true;
-    if (board.agent_is_gone) continue;
-    sigval value{};
-    value.sival_int = kTerminalInterrupt;
-    ::sigqueue(agent, SIGINT, value);
+    if (!board.agent_is_gone) ::kill(agent, terminal_interrupt_signal());
   }
 }
 

@@ -4,10 +4,13 @@
 
 #include <sys/types.h>
 
+#include <csignal>
+
 namespace acc::agent {
 
-/// si_value of the SIGINT that the agent gets for a Ctrl-C in a terminal that a worker has.
-inline constexpr int kTerminalInterrupt = 0x43;
+/// What the agent gets for a Ctrl-C in a terminal that a worker has. With SIGINT, a `kill -INT`
+/// just behind it would be lost: below SIGRTMIN the kernel keeps one of a number.
+inline int terminal_interrupt_signal() { return SIGRTMIN; }
 
 /// Forks a process that joins the process group `group`, the terminal's foreground group, so that
 /// it also gets the SIGINT of a Ctrl-C, and reports it to the agent and on the board. It runs until

@@ -16,8 +16,8 @@ namespace {
 int open_signals() {
   sigset_t set;
   ::sigemptyset(&set);
-  for (const int signo :
-       {SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT, SIGWINCH})
+  for (const int signo : {SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT,
+                          SIGWINCH, terminal_interrupt_signal()})
     ::sigaddset(&set, signo);
   struct sigaction hang_up {};
   ::sigaction(SIGHUP, nullptr, &hang_up);
@@ -56,9 +56,8 @@ void JobSignals::take_arrived() {
   signalfd_siginfo info{};
   while (!is_stopped_ && ::read(signals_.native_handle(), &info, sizeof info) == sizeof info) {
     const int signo = static_cast<int>(info.ssi_signo);
-    const bool is_of_terminal = info.ssi_code == SI_QUEUE && info.ssi_int == kTerminalInterrupt;
     const bool has_workers = group_.phase == Phase::running || group_.phase == Phase::stopping;
-    if (is_of_terminal) {
+    if (signo == terminal_interrupt_signal()) {
       if (has_workers) hooks_.on_press();
       continue;
     }

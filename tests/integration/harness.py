@@ -139,6 +139,11 @@ def children_of(pid):
         return []
 
 
+def is_pending(pid, signo):
+    masks = [int(line.split()[1], 16) for line in read(f"/proc/{pid}/status").splitlines() if line.startswith(("SigPnd", "ShdPnd"))]
+    return any(mask >> (signo - 1) & 1 for mask in masks)
+
+
 class Job:
     """One acc-launch with fake workers: Job("--num_processes 2", "mark=up hold")."""
     counter = 0

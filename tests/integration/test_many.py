@@ -1,7 +1,7 @@
 """Thousands of processes: left over, started, refused. The agent answers all the while."""
 import os, resource, signal, sys, time
 
-from harness import NOBODY, SANITIZED, SLACK, JobTest, is_root, main, read, state_of, until, without_cgroup, write
+from harness import NOBODY, SANITIZED, SLACK, JobTest, is_pending, is_root, main, read, state_of, until, without_cgroup, write
 
 # Left by each of two workers. On a quiet machine 4,000 are gone within a second; what was quadratic took a minute for 2,000. The bound is
 # that of a machine that does much else.
@@ -74,11 +74,6 @@ class LeftOvers(JobTest):
     def test_gone_after_sigkill_of_the_agent(self):
         self.after_sigkill_of("agent")
         self.after_sigkill_of("agent", user=NOBODY if is_root() else None)
-
-
-def is_pending(pid, signo):
-    masks = [int(line.split()[1], 16) for line in read(f"/proc/{pid}/status").splitlines() if line.startswith(("SigPnd", "ShdPnd"))]
-    return any(mask >> (signo - 1) & 1 for mask in masks)
 
 
 class Starts(JobTest):

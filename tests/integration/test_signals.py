@@ -1,7 +1,7 @@
 """Signals, Ctrl-C, the terminal, and the stop of a job."""
 import contextlib, os, pty, re, select, shutil, signal, subprocess, sys, tempfile, time, unittest
 
-from harness import ACC, FAKE, PATIENCE, SLACK, JobTest, children_of, main, read, state_of, until, write
+from harness import ACC, FAKE, PATIENCE, SLACK, JobTest, children_of, is_pending, main, read, state_of, until, write
 
 
 def is_watched(launcher):
@@ -62,16 +62,10 @@ class Signals(JobTest):
         self.assertIsNone(job.process.poll())
         # Each is taken before the next one is sent: equal signals that are pending are one.
         for count in (2, 3):
-            until(lambda: not self.is_pending(job.pid, signal.SIGINT), "the end of the last Ctrl-C")
+            until(lambda: not is_pending(job.pid, signal.SIGINT), "the end of the last Ctrl-C")
             job.process.send_signal(signal.SIGINT)
         self.assertEqual(job.wait(10), 70)
         self.assert_nothing_left(job)
-
-    @staticmethod
-    def is_pending(pid, signo):
-        with open(f"/proc/{pid}/status") as status:
-            masks = [int(line.split()[1], 16) for line in status if line.startswith(("SigPnd", "ShdPnd"))]
-        return any(mask >> (signo - 1) & 1 for mask in masks)
 
     def test_stop_while_waiting_for_a_restart_is_immediate(self):
         job = self.job("--num_processes 1 --max_restarts 5 --restart_delay 30s", "mark=up exit=1")

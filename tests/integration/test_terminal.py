@@ -1,7 +1,7 @@
 """What users see and type in a terminal; each test is named for what they saw."""
 import contextlib, fcntl, os, pty, re, select, shlex, shutil, signal, struct, sys, tempfile, termios, time, unittest
 
-from harness import ACC, FAKE, PATIENCE, SLACK, children_of, main, read, until, write
+from harness import ACC, FAKE, PATIENCE, SLACK, children_of, is_pending, main, read, until, write
 
 BAR = r'''import os, sys, time
 for i in range(20):
@@ -592,16 +592,32 @@ except KeyboardInterrupt:
                 self.read_until(b"code 130")
                 self.assertEqual(self.exit_code(), 0)
 
+    USES_INTERRUPT = ("import signal, sys, time\n"
+                      "def used(*_):\n    signal.signal(signal.SIGINT, signal.SIG_DFL); print('used', flush=True)\n"
+                      "signal.signal(signal.SIGINT, used)\n"
+                      "print('trial', sys.argv[1], flush=True)\n"
+                      "while True: time.sleep(0.1)\n")
+
     def test_sigint_by_kill_after_a_ctrl_c_that_the_worker_used_ends_with_130(self):
-        program = ("import signal, sys, time\n"
-                   "def used(*_):\n    print('used', flush=True); signal.signal(signal.SIGINT, signal.SIG_DFL)\n"
-                   "signal.signal(signal.SIGINT, used)\n"
-                   "print('trial', sys.argv[1], flush=True)\n"
-                   "while True: time.sleep(0.1)\n")
-        self.start_shell(f"{self.launch(1, 1, program)}; echo code $?")
+        self.start_shell(f"{self.launch(1, 1, self.USES_INTERRUPT)}; echo code $?")
         self.press_in_trial(1)
         self.read_until(b"used")
         os.kill(self.launcher(), signal.SIGINT)
+        self.read_until(b"code 130")
+        self.assertEqual(self.exit_code(), 0)
+
+    def test_sigint_by_kill_just_behind_a_ctrl_c_was_lost_on_a_busy_machine(self):
+        self.start_shell(f"{self.launch(1, 1, self.USES_INTERRUPT)}; echo code $?")
+        self.read_until(b"trial 1")
+        shell, self.pid = self.pid, self.launcher()
+        self.wait_until_watched()
+        launcher, agent, self.pid = self.pid, next(p for p in children_of(self.pid) if comm(p) == "acc:agent"), shell
+        os.kill(agent, signal.SIGSTOP)  # it has no processor
+        self.type(b"\x03")
+        until(lambda: is_pending(agent, signal.SIGINT) or is_pending(agent, signal.SIGRTMIN), "the key")
+        os.kill(launcher, signal.SIGINT)
+        until(lambda: is_pending(agent, signal.SIGINT) and not is_pending(launcher, signal.SIGINT), "the signal")
+        os.kill(agent, signal.SIGCONT)
         self.read_until(b"code 130")
         self.assertEqual(self.exit_code(), 0)
 

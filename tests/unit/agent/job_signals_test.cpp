@@ -69,12 +69,7 @@ struct ReadSignals {
     io.poll();
     return std::exchange(seen, {});
   }
-  std::vector<std::string> after_terminal() {
-    REQUIRE(::sigqueue(::getpid(), SIGINT, {.sival_int = kTerminalInterrupt}) == 0);
-    io.restart();
-    io.poll();
-    return std::exchange(seen, {});
-  }
+  std::vector<std::string> after_terminal() { return after(terminal_interrupt_signal()); }
 };
 
 using Words = std::vector<std::string>;
@@ -125,6 +120,14 @@ TEST_CASE("Ctrl-C in a worker's terminal is a press there, and no signal to the 
   CHECK(signals.after_terminal() == Words{"press"});
   signals.group.phase = Phase::backing_off;  // nobody is there whose terminal it could be
   CHECK(signals.after_terminal().empty());
+}
+
+TEST_CASE("SIGINT of a process just behind a Ctrl-C in a worker's terminal isn't lost",
+          "[agent][signals]") {
+  ReadSignals signals;
+  ::kill(::getpid(), terminal_interrupt_signal());
+  ::kill(::getpid(), terminal_interrupt_signal());
+  CHECK(signals.after(SIGINT) == Words{"SIGINT", "press", "press"});
 }
 
 TEST_CASE("two presses in a worker's terminal are two interrupts of the job", "[agent][signals]") {
