@@ -136,10 +136,14 @@ std::string foreign_port_holder(std::uint16_t port) {
          (entry != nullptr ? " (" + printable(entry->pw_name, 32) + ")" : "");
 }
 
-std::string port_in_use(std::uint16_t port) {
+std::string why_port_taken(std::uint16_t port) {
+  if (bind_any(port) == 0 && errno == EACCES) return "needs root's rights (it is below 1024)";
   const auto holder = foreign_port_holder(port);
-  return "port " + std::to_string(port) + " is already in use" +
-         (holder.empty() ? holder : " by " + holder);
+  return "is already in use" + (holder.empty() ? holder : " by " + holder);
+}
+
+std::string port_in_use(std::uint16_t port) {
+  return "port " + std::to_string(port) + " " + why_port_taken(port);
 }
 
 bool port_is_free(std::uint16_t port) {

@@ -25,7 +25,11 @@ namespace acc {
 /// the kernel tells; else empty.
 [[nodiscard]] std::string foreign_port_holder(std::uint16_t port);
 
-/// "port 29500 is already in use by user 1001 (alice)", or without the last words.
+/// "is already in use by user 1001 (alice)", or without the last words; "needs root's rights (it is
+/// below 1024)" of a port that we may not use at all.
+[[nodiscard]] std::string why_port_taken(std::uint16_t port);
+
+/// The same with "port 29500" before it.
 [[nodiscard]] std::string port_in_use(std::uint16_t port);
 
 /// As reserve_port, for any name in this network namespace, at most 80 bytes of it.

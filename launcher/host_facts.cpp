@@ -31,7 +31,7 @@ class DetectedFacts : public HostFacts {
     return static_cast<std::uint32_t>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
   }
   bool port_in_use(std::uint16_t port) override { return !port_is_free(port); }
-  std::string foreign_port_user(std::uint16_t port) override { return foreign_port_holder(port); }
+  std::string why_port_taken(std::uint16_t port) override { return acc::why_port_taken(port); }
   std::string mpi() override { return mpirun_kind(); }
   bool fp8(const std::string& interpreter) override {
     for (const std::string_view module : {"transformer_engine", "msamp", "torchao"}) {

@@ -27,10 +27,10 @@ class HostFacts {
   virtual bool bf16() = 0;           ///< the device computes in bfloat16
   virtual std::uint32_t physical_cores() = 0;
   virtual std::uint32_t logical_cores() = 0;
-  /// A process listens on this port of this machine.
+  /// A process listens on this port of this machine, or we may not.
   virtual bool port_in_use(std::uint16_t port) = 0;
-  /// "user 1001 (alice)", if that is another user; else empty.
-  virtual std::string foreign_port_user(std::uint16_t /*port*/) { return {}; }
+  /// Of such a port, in words that follow "port 80" (common/ports.hpp).
+  virtual std::string why_port_taken(std::uint16_t /*port*/) { return "is already in use"; }
   /// openmpi, intel (or another) or empty: no mpirun.
   virtual std::string mpi() = 0;
   /// Whether a backend for 8-bit floats is installed for this interpreter.

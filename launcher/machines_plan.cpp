@@ -191,9 +191,8 @@ class MachinesPlanner {
     return port.value_or(kDefaultPort);
   }
 
-  std::string user_of(std::uint16_t port) {
-    const auto user = facts_.foreign_port_user(port);
-    return user.empty() ? user : " by " + user;
+  std::string taken_port(std::uint16_t port) {
+    return "port " + std::to_string(port) + " " + facts_.why_port_taken(port);
   }
 
   void choose_port() {
@@ -213,18 +212,17 @@ class MachinesPlanner {
     if (!spec_.can_judge({"main_process_port"_key, "machine_rank"_key, "num_machines"_key})) return;
     if (rank_ != 0 || !facts_.port_in_use(master.port)) return;
     if (machines_ > 1) {
-      return complain("port " + std::to_string(master.port) + " is already in use on this machine" +
-                          user_of(master.port) +
-                          ": choose another with --main_process_port, the same on all machines",
-                      Errc::unavailable);
+      return complain(
+          taken_port(master.port) +
+              " on this machine: choose another with --main_process_port, the same on all machines",
+          Errc::unavailable);
     }
     const auto taken = master.port;
     if (!spec_.is_given("rdzv_id"_key)) cluster_.job = random_uuid();
     stand_alone(any_free_port());
     // An endpoint is the coordinator's: nobody asked for this port.
     if (!wanted && !spec_.text("rdzv_endpoint"_key).empty()) return;
-    plan_.warnings.push_back("port " + std::to_string(taken) + " is already in use" +
-                             user_of(taken) + ": port " + std::to_string(master.port) +
+    plan_.warnings.push_back(taken_port(taken) + ": port " + std::to_string(master.port) +
                              " is used instead, for this job alone. Choose one with "
                              "--main_process_port, or 0 for any free one.");
   }
@@ -251,9 +249,8 @@ class MachinesPlanner {
     if (!facts_.port_in_use(static_cast<std::uint16_t>(*port))) return;
     const bool by_endpoint =
         cluster_.backend != agent::Backend::fixed && !spec_.is_set("control_port"_key);
-    complain("port " + std::to_string(*port) + " is already in use on this machine" +
-                 user_of(static_cast<std::uint16_t>(*port)) +
-                 ", and the machines were to meet there: choose another with " +
+    complain(taken_port(static_cast<std::uint16_t>(*port)) +
+                 " on this machine, and the machines were to meet there: choose another with " +
                  (by_endpoint ? "--rdzv_endpoint or --main_process_port" : "--control_port") +
                  ", the same on all machines",
              Errc::unavailable);

@@ -161,7 +161,7 @@ class Surroundings(JobTest):
             job = self.finished(f"--num_processes 2 --cpu --main_process_port {free}", "exit=0")
             self.assertRegex(job.stderr, f"warning: port {free} is already in use by user 65534 \\(nobody\\): port [0-9]+ is used instead")
             two = self.finished(f"--num_processes 2 --num_machines 2 --machine_rank 0 --insecure --main_process_ip 10.0.0.1 --main_process_port {free}", "", 1)
-            self.assertIn(f"port {free} is already in use on this machine by user 65534 (nobody): choose another", two.stderr)
+            self.assertIn(f"port {free} is already in use by user 65534 (nobody) on this machine: choose another", two.stderr)
             squatter.communicate()
 
     def test_two_jobs_that_named_one_port_at_the_same_moment_shared_a_store(self):

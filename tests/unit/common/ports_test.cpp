@@ -7,8 +7,11 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <fstream>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -70,6 +73,21 @@ TEST_CASE("a free port can be reserved while others look at it", "[common]") {
     if (!reserve_port(port)) ++refused;
   is_over = true;
   CHECK(refused == 0);
+}
+
+TEST_CASE("a port below 1024 was called taken where it needs root's rights", "[common]") {
+  const auto port = pick_free_port();
+  const auto mine = reserve_port(port);
+  CHECK(port_in_use(port) == "port " + std::to_string(port) + " is already in use");
+  int first_for_all = 0;  // 0 in many containers
+  std::ifstream{"/proc/sys/net/ipv4/ip_unprivileged_port_start"} >> first_for_all;
+  if (first_for_all <= 1) return;
+  constexpr uid_t kNobody = 65534;
+  const auto before = ::geteuid();
+  if (before == 0) REQUIRE(::seteuid(kNobody) == 0);
+  const auto words = port_in_use(1);
+  if (before == 0) REQUIRE(::seteuid(before) == 0);
+  CHECK(words == "port 1 needs root's rights (it is below 1024)");
 }
 
 TEST_CASE("who has taken a port is told only of another user", "[common]") {
