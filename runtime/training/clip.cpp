@@ -89,8 +89,7 @@ void clip_each(const Gradients& gradients, double limit) {
 }  // namespace
 
 ClippedNorm clip_grad_norm(std::span<const Parameter> parameters, double max_norm, Norm norm) {
-  const auto ranges = whole_ranges(parameters);
-  return clip({parameters, ranges}, max_norm, norm);
+  return clip({parameters, whole_ranges(parameters)}, max_norm, norm);
 }
 
 ClippedNorm clip_grad_norm(GradientReducer& reducer, double max_norm, Norm norm) {
@@ -102,12 +101,11 @@ ClippedNorm clip_grad_norm(GradientReducer& reducer, double max_norm, Norm norm)
 ClippedNorm clip_grad_norm(Optimizer& optimizer, double max_norm, Norm norm) {
   const InUserCall within{UserCall::clip_grad_norm};
   training::require_between_backwards(optimizer, "clip_grad_norm");
-  return clip(training::GradientsOf{optimizer}.get(), max_norm, norm);
+  return clip(training::gradients_of(optimizer), max_norm, norm);
 }
 
 void clip_grad_value(std::span<const Parameter> parameters, double limit) {
-  const auto ranges = whole_ranges(parameters);
-  clip_each({parameters, ranges}, limit);
+  clip_each({parameters, whole_ranges(parameters)}, limit);
 }
 
 void clip_grad_value(GradientReducer& reducer, double limit) {
@@ -117,7 +115,7 @@ void clip_grad_value(GradientReducer& reducer, double limit) {
 
 void clip_grad_value(Optimizer& optimizer, double limit) {
   training::require_between_backwards(optimizer, "clip_grad_value");
-  clip_each(training::GradientsOf{optimizer}.get(), limit);
+  clip_each(training::gradients_of(optimizer), limit);
 }
 
 }  // namespace acc::runtime

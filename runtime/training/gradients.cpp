@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -89,18 +90,18 @@ void require_apart(std::span<const Parameter> parameters, std::string_view what)
 }
 
 Gradients gradients_of(GradientReducer& reducer) {
-  const bool parts = reducer.mode() == GradientMode::reduce_scatter && reducer.group().size() > 1;
-  return {reducer.parameters(), reducer.ranges(), parts ? &reducer.group() : nullptr,
-          reducer.stream(), &reducer};
+  const bool scatters = reducer.mode() == GradientMode::reduce_scatter;
+  Gradients found{reducer.parameters(), {}, nullptr, reducer.stream(), &reducer};
+  if (scatters && reducer.group().size() > 1) found.parts_of = &reducer.group();
+  std::ranges::copy_if(reducer.ranges(), std::back_inserter(found.ranges), [&](const auto& range) {
+    return !scatters || reducer.has_gradient(range.parameter);
+  });
+  return found;
 }
 
-GradientsOf::GradientsOf(const Optimizer& optimizer) {
-  if (optimizer.reducer() != nullptr) {
-    gradients_ = gradients_of(*optimizer.reducer());
-  } else {
-    whole_ = whole_ranges(optimizer.parameters());
-    gradients_ = {optimizer.parameters(), whole_};
-  }
+Gradients gradients_of(const Optimizer& optimizer) {
+  if (optimizer.reducer() != nullptr) return gradients_of(*optimizer.reducer());
+  return {optimizer.parameters(), whole_ranges(optimizer.parameters())};
 }
 
 void require_between_backwards(const Optimizer& optimizer, std::string_view what) {

@@ -15,7 +15,7 @@ namespace acc::runtime::training {
 /// The gradients of one rank and, if they are a part of the whole, the group that has the rest.
 struct Gradients {
   std::span<const Parameter> parameters;
-  std::span<const GradientRange> ranges;
+  std::vector<GradientRange> ranges;
   ProcessGroup* parts_of = nullptr;  ///< nullptr: every rank has all of it
   void* stream = nullptr;            ///< of what is in device memory
   /// To which a change is reported, as the other ranks change theirs; nullptr: none.
@@ -34,19 +34,11 @@ struct Gradients {
 /// @throws Error invalid_argument naming the first two that share memory.
 void require_apart(std::span<const Parameter> parameters, std::string_view what);
 
-/// Of the reducer, which is to outlive them.
+/// Of the reducer, which is to outlive them. Scattered ones that a step leaves alone aren't among
+/// them: their memory holds values.
 [[nodiscard]] Gradients gradients_of(GradientReducer& reducer);
-
-/// Of an optimizer, with a reducer or without. It stays where it is while this lives.
-class GradientsOf {
- public:
-  explicit GradientsOf(const Optimizer& optimizer);
-  [[nodiscard]] const Gradients& get() const noexcept { return gradients_; }
-
- private:
-  std::vector<GradientRange> whole_;
-  Gradients gradients_;
-};
+/// Of an optimizer, with a reducer or without.
+[[nodiscard]] Gradients gradients_of(const Optimizer& optimizer);
 
 /// @throws Error invalid_argument: its gradients are in flight; only known with a reducer.
 void require_between_backwards(const Optimizer& optimizer, std::string_view what);

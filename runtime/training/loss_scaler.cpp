@@ -48,8 +48,7 @@ bool LossScaler::unscale(Optimizer& optimizer) {
     throw Error{ErrorCode::invalid_argument,
                 "LossScaler: unscale was called on this optimizer since the last update()"};
   training::require_between_backwards(optimizer, "LossScaler::unscale");
-  const training::GradientsOf of{optimizer};
-  const training::Gradients& gradients = of.get();
+  const training::Gradients gradients = training::gradients_of(optimizer);
   gradients.require_reachable("LossScaler");
   const bool finite = training::scale(gradients, 1 / scale_);
   stage.finite = agree(optimizer, finite);

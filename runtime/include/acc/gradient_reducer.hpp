@@ -27,7 +27,7 @@ struct ReducerOptions {
   std::size_t bucket_bytes = 25 * 1024 * 1024;
   std::size_t first_bucket_bytes = 1024 * 1024;  ///< small, so that communication starts early
   GradientMode mode = GradientMode::all_reduce;
-  Compression compression = Compression::none;  ///< of f32 and f64; host memory only
+  Compression compression = Compression::none;  ///< of f32 and f64; host memory, all_reduce only
   /// Parameters without a gradient in a backward are treated as unused, not as an error.
   bool find_unused_parameters = false;
   /// The same parameters are used in every backward, in the same order.
