@@ -193,7 +193,7 @@ class ClusterRun {
   }
 
   [[nodiscard]] bool wants_events() const {
-    return status_line_.is_open() || events_ || launch_.min_hosts != 0;
+    return status_line_.is_open() || events_ || (launch_.min_hosts != 0 && launch_.leaves_at == 0);
   }
 
   void on_event(HostIndex host, const std::string& line) {
@@ -391,7 +391,8 @@ class ClusterRun {
     LaunchRecord record{launch_.id,       launch_.socket,
                         launch_.folder,   std::chrono::duration_cast<Millis>(now).count(),
                         launch_.detaches, {},
-                        launch_.node};
+                        launch_.node,     {},
+                        launch_.min_hosts};
     for (std::size_t i = 0; i < names_.size(); ++i)
       record.parts.push_back({names_[i], launch_.hosts[i].node, state_.hosts[i].job});
     const auto written = write_record(record);

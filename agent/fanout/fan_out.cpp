@@ -146,7 +146,7 @@ bool may_live(const FanOutState& state, HostIndex host) {
 // As long as workers run anywhere, or between two rounds, the job may go on without us.
 void watch_rest(FanOutState& state, FanOutActions& out) {
   if (state.phase != FanOutPhase::running || state.stop_signal != 0 || !state.missed) return;
-  if (state.is_rest_told) return;
+  if (state.is_rest_told || state.policy.leaves_at != 0) return;  // acc-ctl only follows
   const bool is_lost = may_live(state, *state.missed);
   const bool goes_on = std::ranges::any_of(state.hosts, [&](const FanOutHost& host) {
     const bool works = host.is_at_work || (is_lost && host.is_ending);
@@ -168,12 +168,12 @@ void heed_missing(FanOutState& state, HostIndex index, FanOutActions& out) {
       std::ranges::count_if(state.hosts, [](const FanOutHost& host) {
         return host.phase == HostPhase::running && !host.exit_code;
       }));
-  const bool is_ours = state.policy.min_hosts != 0 && state.phase == FanOutPhase::running &&
-                       state.stop_signal == 0 && !state.is_detached;
+  const bool needs_it = state.policy.min_hosts != 0 && state.phase == FanOutPhase::running &&
+                        state.stop_signal == 0 && !state.is_detached;
   const auto code = state.hosts[index].exit_code;
   const bool is_refused = code && is_refusal(*code);
   const bool is_known = state.missed && (!may_live(state, *state.missed) || !code);
-  if (!is_ours || is_known || left == 0) return;
+  if (!needs_it || is_known || left == 0) return;
   if (!is_refused && left >= state.policy.min_hosts) return;
   state.missed = index;
   state.is_rest_armed = false;
@@ -333,13 +333,14 @@ void leave_silent(FanOutState& state, FanOutActions& out) {
 }
 
 // The network here may be down, and the job goes on without us. A host that has ended since the
-// last answer of this one was heard.
+// last answer of this one was heard; so was one that told at the start of a follower that it had.
 void wait_longer_if_alone(const FanOutState& state, const HostSilence& silence,
                           FanOutActions& out) {
   if (!state.policy.uses_daemons || state.stop_signal != 0 || state.is_end_armed) return;
   if (is_end_known(state)) return;
+  constexpr Millis kStart{1'000};
   const auto is_heard = [&](const FanOutHost& host) {
-    return host.exit_code ? host.ended_at >= silence.since : lives(host) && !host.silence;
+    return host.exit_code ? host.ended_at + kStart >= silence.since : lives(host) && !host.silence;
   };
   if (std::ranges::any_of(state.hosts, is_heard)) return;
   out.emplace_back(TellAlone{});

@@ -74,7 +74,7 @@ struct FanOutPolicy {
   Millis rest_patience{5'000};    ///< without workers anywhere, as the part of one host has ended
   Millis lost_patience{90'000};   ///< … as one can't be reached; longer than a restart is delayed
   Millis hurry_patience{1'000};   ///< from the third stop signal to leaving hosts that don't follow
-  std::size_t min_hosts = 0;      ///< that the job needs; 0: it isn't ours to end
+  std::size_t min_hosts = 0;      ///< that the job needs; 0: not known
   std::string version;            ///< ours, which all hosts must have
   bool uses_daemons = false;      ///< each host reports the start of its job
   bool detaches = false;          ///< when all run workers, the jobs go on without us

@@ -22,7 +22,7 @@ struct ClusterLaunch {
   bool is_ssh = true;
   std::string program = "acc-launch";  ///< for messages: who runs this
   bool uses_daemons = false;          ///< the transports lead to acc-agent daemons (acc-ctl bridge)
-  std::size_t min_hosts = 0;          ///< fewer can't run the job; 0: it isn't ours to end
+  std::size_t min_hosts = 0;          ///< fewer can't run the job; 0: not known
   std::uint32_t leaves_at = 0;        ///< acc-ctl follows: so many Ctrl-C leave the job; 0: never
   bool is_reader = false;             ///< acc-ctl logs: the job's exit code isn't ours
   bool detaches = false;              ///< the job goes on without us when it has started

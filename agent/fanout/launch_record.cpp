@@ -110,7 +110,8 @@ std::string encode_record(const LaunchRecord& record) {
               {"started_ms", record.started_ms},
               {"detached", record.is_detached},
               {"parts", std::move(parts)},
-              {"node", record.node}}
+              {"node", record.node},
+              {"min_hosts", record.min_hosts}}
              .dump(-1, ' ', false, Json::error_handler_t::replace) +
          "\n";
 }
@@ -136,6 +137,8 @@ Result<LaunchRecord> decode_record(std::string_view text) {
     if (!is_target || (!job.empty() && !is_plain_id(job))) return wrong;
   }
   record.node = string_of(object, "node");
+  if (object.contains("min_hosts") && object["min_hosts"].is_number_unsigned())
+    record.min_hosts = object["min_hosts"].get<std::size_t>();
   if (record.parts.empty() || !is_node_name(record.node)) return wrong;
   return record;
 }

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -31,6 +32,10 @@ struct LaunchRecord {
   /// Whose record it is, and so whose its jobs are: not written, but read from the file's owner,
   /// who is the one that asks.
   std::string user{};
+  std::size_t min_hosts = 0;  ///< fewer can't run the job; 0: not known, an older acc-launch's
+
+  /// What runs on so many hosts, with those that nothing is known of, may be the job.
+  [[nodiscard]] bool can_go_on_with(std::size_t hosts) const { return hosts >= min_hosts; }
 };
 
 /// $XDG_STATE_HOME/acc/launches, else ~/.local/state/acc/launches; empty: there is no home.

@@ -185,6 +185,11 @@ bool is_away(const LaunchState& launch, const LaunchPartState& one) {
   return !one.job && !one.why.empty() && !one.part.job.empty() && has_place;
 }
 
+/// As far as is known.
+static bool may_run(const LaunchPartState& one) {
+  return one.job ? !is_over(one.job->state) : !one.why.empty();
+}
+
 JobRow row_of(const LaunchState& launch) {
   JobRow row;
   row.id = row.name = launch.record.id;
@@ -218,9 +223,12 @@ JobRow row_of(const LaunchState& launch) {
   if (!missing.empty()) row.reason = "not known: " + join(missing, ", ");
   const bool any_known =
       std::ranges::any_of(launch.parts, [](const auto& one) { return one.job.has_value(); });
-  // What a lost part tells is no end of the job, which may go on where nothing can be asked.
-  const bool is_open =
-      !missing.empty() && (!row.exit_code || JobVerdict::is_of_one_node(*row.exit_code));
+  // What a lost part tells is no end of the job, which may go on where nothing can be asked, if
+  // that is enough for it.
+  const auto left = static_cast<std::size_t>(std::ranges::count_if(launch.parts, may_run));
+  const bool may_be_lost = row.exit_code && JobVerdict::is_of_one_node(*row.exit_code);
+  const bool is_open = !missing.empty() && (may_be_lost ? launch.record.can_go_on_with(left)
+                                                        : !row.exit_code.has_value());
   if (!any_known) {
     row.state = missing.empty() ? "gone" : "unknown";
   } else if (any_lives || is_open) {

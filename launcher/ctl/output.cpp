@@ -148,13 +148,12 @@ int code_of_rest(const LaunchState& launch, int exit, bool attaches) {
     tell("what was written on " + join(missing, ", ") +
          " is missing: could not be asked at the beginning; acc-ctl logs " + launch.record.id +
          " asks again");
-  // The end of a part that was lost is none of the job, which may go on there.
+  // The end of a part that was lost is none of the job, which may go on there if enough are left.
   const bool is_end = attaches ? !JobVerdict::is_of_one_node(exit) : exit != code(CtlExit::done);
   if (is_end) return exit;
-  if (missing.empty()) {  // else it is lost anyway
-    const auto now = ask_launches({launch.record});
-    if (now.empty() || unknown_nodes(now.front()).empty()) return exit;
-  }
+  const auto now = ask_launches({launch.record});
+  if (attaches && !now.empty() && row_of(now.front()).exit_code) return exit;
+  if (missing.empty() && (now.empty() || unknown_nodes(now.front()).empty())) return exit;
   return code(CtlExit::no_service);
 }
 
@@ -163,6 +162,7 @@ int follow_launch(const Invocation& call, const LaunchState& launch) {
   const bool attaches = call.command.verb == "attach";
   agent::ClusterLaunch wish;
   wish.id = launch.record.id;
+  wish.min_hosts = launch.record.min_hosts;
   wish.socket = launch.record.socket;
   wish.is_ssh = wish.sends_secret = wish.is_recorded = false;
   wish.uses_daemons = true;

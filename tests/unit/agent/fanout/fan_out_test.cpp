@@ -633,6 +633,31 @@ TEST_CASE("a job whose lost node was given up had exit code 0", "[agent][fanout]
   CHECK(Story::finish(story.ended(0, 143)) == to_int(ExitCode::nodes_missing));
 }
 
+TEST_CASE("an attach to a job that had lost a node waited for it, and told that it goes on",
+          "[agent][fanout]") {
+  for (const std::size_t min : {2, 1}) {
+    Story story{2};
+    story.state.policy.leaves_at = 2;
+    story.run_all_on_daemons();
+    story.state.policy.min_hosts = min;
+    const Instant begun{Millis{5'000}};
+    story(HostReportedEnd{0, to_int(ExitCode::nodes_missing), begun});
+    story.exited(0, to_int(ExitCode::nodes_missing));
+    const auto told = story(HostContact{1, HostSilence{begun + Millis{10}, {}}});
+    CHECK(count<TellAlone>(told) == 0);
+    CHECK(count<SendSignal>(told) == 0);  // it only follows
+    if (min == 1) {                       // the other node may be enough
+      CHECK(delays_of(FanOutTimer::apart, told).empty());
+      continue;
+    }
+    CHECK(delays_of(FanOutTimer::apart, told) == std::vector{story.state.policy.apart_patience});
+    const auto left = story(FanOutTimerFired{FanOutTimer::apart});
+    REQUIRE(all<TellLeft>(left).size() == 1);
+    CHECK(all<TellLeft>(left)[0].is_over);
+    CHECK(Story::finish(story.exited(1, 137)) == to_int(ExitCode::nodes_missing));
+  }
+}
+
 TEST_CASE("a job with enough nodes left goes on, as one that was attached to", "[agent][fanout]") {
   for (const std::size_t min : {0, 2}) {
     Story story{3};

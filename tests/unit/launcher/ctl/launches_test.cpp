@@ -127,6 +127,10 @@ TEST_CASE("a node that can't be asked is named and counts as running", "[ctl][la
   // The other part may go on, and a script would start the job a second time.
   const auto lost = row_of(launch({launch_job("hosts-x.0", "failed", 70), std::nullopt}, "no route"));
   CHECK((lost.state == "unknown" && !lost.exit_code));
+  auto needs_both = launch({launch_job("hosts-x.0", "failed", 69), std::nullopt}, "no route");
+  CHECK(row_of(needs_both).state == "unknown");
+  needs_both.record.min_hosts = 2;
+  CHECK((row_of(needs_both).state == "failed" && row_of(needs_both).exit_code == 69));
   const auto ended = row_of(launch({launch_job("hosts-x.0", "failed", 5), std::nullopt}, "no route"));
   CHECK((ended.state == "failed" && ended.exit_code == 5));
   CHECK(launch_json(launch({std::nullopt}, "no route"), {})["parts"][0]["error"] == "no route");
@@ -219,11 +223,13 @@ TEST_CASE("records are read as they were written, and nonsense is none", "[ctl][
   agent::LaunchRecord record{"hosts-x", "/run/acc/agent.sock",
                              "/work",   17,
                              true,      {{"a", "", "hosts-x.0-abcdef"}, {"b", "b:1", ""}},
-                             "a"};
+                             "a",       {},
+                             2};
   const auto read = agent::decode_record(agent::encode_record(record));
   REQUIRE(read.has_value());
   CHECK((read->id == record.id && read->socket == record.socket && read->is_detached && read->node == "a"));
   REQUIRE(read->parts.size() == 2);
+  CHECK(read->min_hosts == 2);
   CHECK((read->parts[1].node == "b:1" && read->parts[0].job == "hosts-x.0-abcdef"));
   for (const auto* text :
        {"", "{}", "[]", R"({"id": "x", "parts": []})",
