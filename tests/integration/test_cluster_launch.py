@@ -625,6 +625,16 @@ class Detached(OnDaemons):
         self.assertEqual(attached.returncode, 0, err)
         self.assertRegex(err, "output of c may be missing here .* it is there: acc-ctl --node c logs ")
 
+    def test_attach_waited_for_a_lost_node_whose_job_had_failed_and_told_that_it_goes_on(self):
+        self.detached("mark=up hold", "a:1,b:1", 2)
+        self.hosts.power_off("b")
+        until(lambda: self.state() == "failed", "the job's end", 60)
+        attached = self.follows("attach")
+        _, err = attached.communicate(timeout=50 * PATIENCE)
+        self.assertEqual(attached.returncode, 69, err)
+        self.assertNotIn("goes on", err)
+        self.assertIn("the job has ended: its part has, too, or ends by itself", err)
+
     def test_ctrl_c_ends_the_reading_of_logs_and_not_the_job(self):
         job = self.detached("ignore=INT ignore=TERM mark=up hold", "a:1,b:1", 2)
         looks = subprocess.Popen([*self.at("a"), CTL, "logs", "-f", self.id], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
