@@ -130,7 +130,8 @@ std::string RoundStarter::make_folders(Round round) {
   if (is_first && is_used && !run_folder.detour().empty())
     tools_.messages.warning(run_folder.detour());
   std::string error_folder;
-  if (plan_.kind == JobKind::elastic) error_folder = run_folder.make_attempt(round);
+  if (is_used) error_folder = run_folder.make_attempt(round);
+  if (plan_.kind != JobKind::elastic) error_folder.clear();
   const bool is_told = plan_.output.is_log_dir_closed;
   if (plan_.kind == JobKind::elastic && error_folder.empty() && is_first && !is_told) {
     tools_.messages.warning("cannot make a folder for error files in '" + run_folder.path() +

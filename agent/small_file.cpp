@@ -45,7 +45,9 @@ static Result<void> write_in_place(const std::string& path, std::string_view tex
   // O_CREAT: the kernel then refuses another user's pipe in a folder as /tmp (fs.protected_fifos).
   const UniqueFd fd{
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | links, 0644)};
-  if (!fd) return system_error(errno, "write '" + path + "'");
+  struct stat info {};
+  if (!fd || ::fstat(fd.get(), &info) != 0) return system_error(errno, "write '" + path + "'");
+  if (links != 0 && is_planted(info, path)) return system_error(EACCES, "write '" + path + "'");
   return write_all(fd.get(), text, path);
 }
 
@@ -88,16 +90,6 @@ Result<void> overwrite_file(const std::string& path, std::string_view text) {
 bool write_small_file(const std::string& path, std::string_view text) {
   const UniqueFd fd{::open(path.c_str(), O_WRONLY | O_CLOEXEC)};
   return fd && ::write(fd.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
-}
-
-Result<void> make_with_parents(const std::string& folder, mode_t mode) {
-  for (std::size_t slash = 0; slash != std::string::npos;) {
-    slash = folder.find('/', slash + 1);
-    const auto part = folder.substr(0, slash);
-    if (::mkdir(part.c_str(), mode) != 0 && errno != EEXIST)
-      return system_error(errno, "make the folder '" + part + "'");
-  }
-  return {};
 }
 
 }  // namespace acc::agent

@@ -25,7 +25,4 @@ Result<void> overwrite_file(const std::string& path, std::string_view text);
 /// One write; false if the kernel didn't take all of it.
 bool write_small_file(const std::string& path, std::string_view text);
 
-/// A folder and those above it that are missing, each with this mode.
-[[nodiscard]] Result<void> make_with_parents(const std::string& folder, mode_t mode);
-
 }  // namespace acc::agent

@@ -33,16 +33,6 @@ std::string folder_of(const std::string& file) {
   return slash == std::string::npos ? "" : file.substr(0, slash + 1);
 }
 
-/// Of another user, in a folder in which all may make files and only their owners remove them.
-bool is_planted(const struct stat& file, const std::string& folder) {
-  struct stat of_folder {};
-  if (::stat(folder.empty() ? "." : folder.c_str(), &of_folder) != 0) return true;
-  constexpr mode_t kShared = S_ISVTX | S_IWOTH;
-  const bool is_shared = (of_folder.st_mode & kShared) == kShared;
-  const bool is_foreign = file.st_uid != ::geteuid() && file.st_uid != of_folder.st_uid;
-  return is_shared && (is_foreign || (S_ISREG(file.st_mode) && file.st_nlink > 1));
-}
-
 bool is_of_proc(const UniqueFd& link) {
   struct statfs system {};
   return ::fstatfs(link.get(), &system) == 0 && system.f_type == PROC_SUPER_MAGIC;
@@ -58,6 +48,16 @@ bool leads_to(const std::string& link, const std::string& target) {
 
 }  // namespace
 
+bool is_planted(const struct stat& info, const std::string& file) {
+  const auto folder = folder_of(file);
+  struct stat of_folder {};
+  if (::stat(folder.empty() ? "." : folder.c_str(), &of_folder) != 0) return true;
+  constexpr mode_t kShared = S_ISVTX | S_IWOTH;
+  const bool is_shared = (of_folder.st_mode & kShared) == kShared;
+  const bool is_foreign = info.st_uid != ::geteuid() && info.st_uid != of_folder.st_uid;
+  return is_shared && (is_foreign || (S_ISREG(info.st_mode) && info.st_nlink > 1));
+}
+
 FileBehindLinks file_behind_links(const std::string& path) {
   constexpr int kMostLinks = 40;  // as the kernel
   std::string file = path;
@@ -65,8 +65,10 @@ FileBehindLinks file_behind_links(const std::string& path) {
     // What is judged is what is read, whatever takes its name meanwhile.
     const UniqueFd link{::open(file.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC)};
     struct stat info {};
-    if (!link || ::fstat(link.get(), &info) != 0 || !S_ISLNK(info.st_mode)) return {file};
-    if (is_planted(info, folder_of(file))) return {{}, EACCES};
+    if (!link || ::fstat(link.get(), &info) != 0) return {file};
+    if (S_ISREG(info.st_mode) || S_ISDIR(info.st_mode)) return {file};
+    if (is_planted(info, file)) return {{}, EACCES};
+    if (!S_ISLNK(info.st_mode)) return {file};
     std::array<char, PATH_MAX> to{};
     const auto n = ::readlinkat(link.get(), "", to.data(), to.size());
     if (n < 0) return {{}, errno};
@@ -87,7 +89,7 @@ Result<UniqueFd> open_file_there(const std::string& path) {
   struct stat info {};
   if (!file || ::fstat(file.get(), &info) != 0) return failed(errno);
   if (!S_ISREG(info.st_mode)) return failed(EINVAL);
-  if (!behind.is_nameless && is_planted(info, folder_of(behind.file))) return failed(EACCES);
+  if (!behind.is_nameless && is_planted(info, behind.file)) return failed(EACCES);
   return file;
 }
 

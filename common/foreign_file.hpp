@@ -6,12 +6,19 @@
 #include <string>
 #include <string_view>
 
+struct stat;
+
 namespace acc {
 
 /// A regular file with something else in it: not empty, and its text, without spaces and line ends,
 /// doesn't begin with `begin`. Such a file was named by mistake (`--report train.py`), and must not
 /// be written over. False where there is no file, or it can't be read.
 [[nodiscard]] bool holds_other_text(const std::string& path, std::string_view begin);
+
+/// Whether what lies at `file`, of which `info` tells, may have been put there for us: it is
+/// another user's, or has another name elsewhere, in a sticky folder that all may write to, as /tmp
+/// is.
+[[nodiscard]] bool is_planted(const struct stat& info, const std::string& file);
 
 /// The file that opening a path for writing creates or changes.
 struct FileBehindLinks {
@@ -23,8 +30,9 @@ struct FileBehindLinks {
 };
 /// Symbolic links of `path`'s last component are followed, also one to a file that isn't there yet;
 /// those of its folders are left to the kernel.
-/// @return EACCES: another user's link in a sticky folder that all may write to, as /tmp is. The
-/// kernel refuses to open those (fs.protected_symlinks). ELOOP: more links than the kernel follows.
+/// @return EACCES: a link, pipe or device that is planted. The kernel refuses to open those, where
+/// it is set so (fs.protected_symlinks, protected_fifos). ELOOP: more links than the kernel
+/// follows.
 [[nodiscard]] FileBehindLinks file_behind_links(const std::string& path);
 
 /// Opens a regular file that is there for writing, without waiting, through links as above; its

@@ -66,9 +66,11 @@ int why_no_file(const std::string& path) {
 
 int why_no_appending(const std::string& path) {
   struct stat info {};
-  if (const int refused = file_behind_links(path).error) return refused;
+  const auto behind = file_behind_links(path);
+  if (behind.error != 0) return behind.error;
   if (::stat(path.c_str(), &info) != 0) return errno == ENOENT ? why_no_new_file(path) : errno;
   if (S_ISDIR(info.st_mode)) return EISDIR;
+  if (!behind.is_nameless && is_planted(info, behind.file)) return EACCES;
   return ::access(path.c_str(), W_OK) == 0 ? 0 : errno;
 }
 

@@ -18,6 +18,7 @@
 #include "common/exit_codes.hpp"
 #include "common/host_name.hpp"
 #include "common/log.hpp"
+#include "common/made_folder.hpp"
 #include "common/text.hpp"
 #include "common/unmapped_id.hpp"
 #include "common/version.hpp"

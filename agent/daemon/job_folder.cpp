@@ -5,10 +5,10 @@
 #include "agent/daemon/same_mount.hpp"
 #include "agent/daemon/state_mark.hpp"
 #include "agent/daemon/user_file.hpp"
-#include "agent/small_file.hpp"
 #include "common/foreign_file.hpp"
 #include "common/foreign_folder.hpp"
 #include "common/log.hpp"
+#include "common/made_folder.hpp"
 #include "common/random.hpp"
 #include "common/text.hpp"
 

@@ -28,8 +28,11 @@ int EventFileQueue::open_file() {
   if (refused != 0) return refused;
   const int links = file == path_ && !is_nameless ? O_NOFOLLOW : 0;  // none comes in between
   constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
-  fd_.reset(::open(path_.c_str(), kFlags | links, 0644));
-  if (!fd_) return errno;
+  UniqueFd fd{::open(path_.c_str(), kFlags | links, 0644)};
+  struct stat info {};
+  if (!fd || ::fstat(fd.get(), &info) != 0) return errno;
+  if (!is_nameless && is_planted(info, file)) return EACCES;
+  fd_ = std::move(fd);
   look_at_end();
   return 0;
 }

@@ -1,5 +1,7 @@
 #include "agent/output/log_file.hpp"
 
+#include "agent/output/run_folder.hpp"
+
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -7,8 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <filesystem>
-#include <system_error>
 
 namespace acc::agent {
 
@@ -47,9 +47,8 @@ int LogFile::open_regular() {
 int LogFile::try_open() {
   int why = open_regular();
   if (why == ENOENT) {
-    std::error_code failed;
-    std::filesystem::create_directories(std::filesystem::path{path_}.parent_path(), failed);
-    if (failed) return failed.value();
+    const auto made = make_folder(path_.substr(0, path_.rfind('/')), is_private_);
+    if (!made) return made.error().errnum;
     why = open_regular();
   }
   was_open_ = was_open_ || why == 0;

@@ -18,7 +18,9 @@ struct Rotation {
 /// One log file of a worker's stream: exact bytes, over all parts of a rotation together.
 class LogFile {
  public:
-  LogFile(std::string path, Rotation rotation) : path_{std::move(path)}, rotation_{rotation} {}
+  /// @param is_private  its folder, where that is missing, is made for its owner alone
+  LogFile(std::string path, Rotation rotation, bool is_private = false)
+      : path_{std::move(path)}, rotation_{rotation}, is_private_{is_private} {}
 
   /// Creates it, empty, and its folder where that is missing. append() does it too, when this
   /// failed or was not called.
@@ -43,6 +45,7 @@ class LogFile {
 
   std::string path_;
   Rotation rotation_;
+  bool is_private_;
   UniqueFd fd_;
   std::uint64_t size_ = 0;
   bool at_line_start_ = true;

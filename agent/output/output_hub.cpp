@@ -120,7 +120,7 @@ void OutputHub::begin_round(Round round, const std::string& run_folder) {
   if (!wants_files_ || run_folder.empty()) return;
   round_folder_ = attempt_folder(run_folder, round);
   for (std::uint32_t i = 0; i < local_world_size_; ++i) {
-    const auto made = make_folder(folder_of(LocalRank{i}));
+    const auto made = make_folder(folder_of(LocalRank{i}), plan_.log_dir.empty());
     if (made) continue;
     // Not the end: each file tries again when there is something to write.
     const auto level = plan_.is_log_dir_closed ? log::Level::info : log::Level::warn;
@@ -182,7 +182,7 @@ Result<void> OutputHub::open_channel(Channel& channel, LocalRank local, Rank ran
   }
   if (route.file && !round_folder_.empty()) {
     channel.path = folder_of(local) + (is_err ? "/stderr.log" : "/stdout.log");
-    LogFile file{channel.path, {plan_.rotate_bytes, plan_.rotate_keep}};
+    LogFile file{channel.path, {plan_.rotate_bytes, plan_.rotate_keep}, plan_.log_dir.empty()};
     // A failure is reported when there is something to lose.
     (void)file.open();
     to.files = &destinations_->files("log files in " + run_folder_);

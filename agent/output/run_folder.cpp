@@ -2,6 +2,7 @@
 
 #include "common/foreign_folder.hpp"
 #include "common/log.hpp"
+#include "common/made_folder.hpp"
 #include "common/text.hpp"
 
 #include <fcntl.h>
@@ -134,7 +135,8 @@ std::string RunFolder::make_attempt(Round round) {
   return attempt;
 }
 
-Result<void> make_folder(const std::string& path) {
+Result<void> make_folder(const std::string& path, bool is_private) {
+  if (is_private) return make_with_parents(path, 0700);
   std::error_code failed;
   std::filesystem::create_directories(path, failed);
   if (failed) return system_error(failed.value(), "create folder '" + path + "'");

@@ -55,8 +55,8 @@ class RunFolder {
   } made_at_;
 };
 
-/// mkdir -p, 0755.
-Result<void> make_folder(const std::string& path);
+/// mkdir -p. @param is_private  for its owner alone, whatever the umask is; so are those above it
+Result<void> make_folder(const std::string& path, bool is_private);
 
 /// <log_dir>/latest leads to `folder`, which lies in log_dir; replaced in one step.
 Result<void> link_latest(const std::string& log_dir, const std::string& folder);

@@ -136,6 +136,16 @@ class Surroundings(JobTest):
         self.assertNotIn("TMPDIR", self.finished("--num_processes 2", "", env={"TMPDIR": "/tmp"}).stderr)
         self.assertNotIn("TMPDIR", self.finished("--num_processes 1 --cpu", "", env={"TMPDIR": place}).stderr)
 
+    def test_log_files_of_one_worker_in_tmp_could_be_read_by_everybody(self):
+        for flags in ("--num_processes 1", "--num_processes 2"):
+            job = self.job(flags + " --tee 3 --cpu", "out=one mark=up hold", env={"TMPDIR": None}, wrap=["sh", "-c", 'umask 022; exec "$@"', "sh"])
+            job.wait_events("up", 1)
+            folder = until(lambda: re.search("log files are in (/tmp/acc_[^ ]*)", job.stderr), "the place of the log files")[1]
+            self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+            self.assertEqual(os.stat(folder).st_mode & 0o777, 0o700, flags)
+            job.process.terminate()
+            job.wait(10)
+
     def test_log_files_were_told_to_be_in_a_folder_that_is_not_there(self):
         if not is_root():
             self.skipTest("needs root: mount")

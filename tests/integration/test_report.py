@@ -1,7 +1,7 @@
 """The file of --report: whatever becomes of a job, it never is one of an older job."""
 import contextlib, json, os, signal, struct, subprocess, sys, tempfile, unittest
 
-from harness import ACC, NOBODY, JobTest, is_root, main, read, until, write
+from harness import ACC, BIN, NOBODY, JobTest, is_root, main, read, until, write
 
 
 class Report(JobTest):
@@ -218,6 +218,30 @@ class Report(JobTest):
         self.assertIn(f"--report: can't write to '{path}': Operation not permitted", theirs.stderr)
         self.assertEqual(os.stat(path).st_uid, 0)
         self.finished(f"--num_processes 1 --report {path}", "exit=0")
+
+    @unittest.skipUnless(is_root(), "needs root")
+    def test_another_user_s_pipe_in_a_shared_folder_got_the_report_and_the_events(self):
+        folder = self.enterContext(tempfile.TemporaryDirectory(prefix="acc-shared-"))
+        os.chmod(folder, 0o1777)
+        pipe, file = folder + "/pipe", folder + "/file"
+        os.mkfifo(pipe)
+        write(file, "")
+        reader = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
+        self.addCleanup(os.close, reader)
+        for path in (pipe, file):
+            os.chown(path, 1001, 1001)
+            os.chmod(path, 0o666)
+        for flag in (f"--report {pipe}", f"--events {pipe}", f"--events {file}"):
+            for user in (None, NOBODY):
+                with self.subTest(flag=flag, user=user):
+                    job = self.finished(f"--num_processes 1 {flag}", "mark=up exit=0", 73, user=user)
+                    self.assertEqual(job.events(), [])
+                    self.assertIn(f"{flag.split()[0]}: can't write to '{flag.split()[1]}': Permission denied", job.stderr)
+        checked = subprocess.run([os.path.join(BIN, "acc-test"), "--local_only", "--json", pipe], capture_output=True, text=True, timeout=60)
+        self.assertEqual((checked.returncode, checked.stderr), (73, f"acc-test: write '{pipe}': Permission denied\n"))
+        self.assertEqual(read(file), "")
+        with self.assertRaises(BlockingIOError):
+            os.read(reader, 1)
 
     def test_output_to_a_closed_standard_output_was_lost_without_a_word(self):
         """However short the job: that nobody reads may be found at its very end."""

@@ -124,8 +124,10 @@ TEST_CASE("a disk that refuses costs the error files, not the job", "[agent]") {
 
 SCENARIO("the latest run is one link away", "[agent][output]") {
   Folder folder;
-  REQUIRE(make_folder((folder.path / "run_1" / "attempt_0").string()).has_value());
-  REQUIRE(make_folder((folder.path / "run_2").string()).has_value());
+  REQUIRE(make_folder((folder.path / "run_1" / "attempt_0").string(), true).has_value());
+  REQUIRE(make_folder((folder.path / "run_2").string(), false).has_value());
+  for (const auto* made : {"run_1", "run_1/attempt_0"})
+    CHECK((fs::status(folder.path / made).permissions() & fs::perms::mask) == fs::perms::owner_all);
   REQUIRE(link_latest(folder.path.string(), (folder.path / "run_1").string()).has_value());
   REQUIRE(link_latest(folder.path.string(), (folder.path / "run_2").string()).has_value());
   CHECK(fs::read_symlink(folder.path / "latest") == "run_2");
