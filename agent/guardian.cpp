@@ -169,6 +169,11 @@ class Guardian {
       return WEXITSTATUS(status);
     }
     restore_terminal_modes(modes_);
+    // It ignores that once it starts workers: help or a plan had no reader.
+    if (WTERMSIG(status) == SIGPIPE) {
+      write_report(128 + SIGPIPE, "");
+      return 128 + SIGPIPE;
+    }
     tell_agents_death(status, killed);
     write_report(to_int(ExitCode::agent_lost), describe(exit_status_from_wait(status)));
     sweep_dead_cgroups();

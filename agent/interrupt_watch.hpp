@@ -8,8 +8,8 @@
 
 namespace acc::agent {
 
-/// What the agent gets for a Ctrl-C in a terminal that a worker has. With SIGINT, a `kill -INT`
-/// just behind it would be lost: below SIGRTMIN the kernel keeps one of a number.
+/// What the agent gets for a Ctrl-C in a terminal that a worker has. Not SIGINT: of numbers below
+/// SIGRTMIN one can be pending at a time, so a `kill -INT` just behind the key would be lost.
 inline int terminal_interrupt_signal() { return SIGRTMIN; }
 
 /// Forks a process that joins the process group `group`, the terminal's foreground group, so that

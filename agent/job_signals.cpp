@@ -26,8 +26,19 @@ int open_signals() {
   return ::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
+int open_presses() {
+  sigset_t set;
+  ::sigemptyset(&set);
+  ::sigaddset(&set, terminal_interrupt_signal());
+  return ::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
 bool is_ending_signal(int signo) {
   return signo == SIGINT || signo == SIGTERM || signo == SIGHUP || signo == SIGQUIT;
+}
+
+bool read_one(int fd, signalfd_siginfo& info) {
+  return ::read(fd, &info, sizeof info) == sizeof info;
 }
 
 }  // namespace
@@ -40,7 +51,11 @@ bool asks_for_end(const Event& event) {
 
 JobSignals::JobSignals(boost::asio::io_context& io, const GroupState& group, pid_t guardian,
                        Hooks hooks)
-    : group_{group}, guardian_{guardian}, hooks_{std::move(hooks)}, signals_{io, open_signals()} {}
+    : group_{group},
+      guardian_{guardian},
+      hooks_{std::move(hooks)},
+      signals_{io, open_signals()},
+      presses_{open_presses()} {}
 
 void JobSignals::watch() {
   signals_.async_wait(
@@ -51,14 +66,23 @@ void JobSignals::watch() {
       });
 }
 
+// The kernel hands out lower numbers first. The key that ended a worker is told before its end is.
+void JobSignals::take_presses() {
+  signalfd_siginfo info{};
+  while (!is_stopped_ && read_one(presses_.get(), info)) take_press();
+}
+
+void JobSignals::take_press() {
+  if (group_.phase == Phase::running || group_.phase == Phase::stopping) hooks_.on_press();
+}
+
 void JobSignals::take_arrived() {
   using From = DeliveredSignals::From;
   signalfd_siginfo info{};
-  while (!is_stopped_ && ::read(signals_.native_handle(), &info, sizeof info) == sizeof info) {
+  for (take_presses(); !is_stopped_ && read_one(signals_.native_handle(), info); take_presses()) {
     const int signo = static_cast<int>(info.ssi_signo);
-    const bool has_workers = group_.phase == Phase::running || group_.phase == Phase::stopping;
     if (signo == terminal_interrupt_signal()) {
-      if (has_workers) hooks_.on_press();
+      take_press();
       continue;
     }
     const bool is_of_guardian = static_cast<pid_t>(info.ssi_pid) == guardian_;
@@ -110,8 +134,9 @@ void JobSignals::stop_from_terminal() {
 
 bool JobSignals::end_asked() {
   signalfd_siginfo info{};
-  while (::read(signals_.native_handle(), &info, sizeof info) == sizeof info) {
-    end_asked_ = end_asked_ || is_ending_signal(static_cast<int>(info.ssi_signo));
+  while (read_one(signals_.native_handle(), info)) {
+    const auto signo = static_cast<int>(info.ssi_signo);
+    end_asked_ = end_asked_ || is_ending_signal(signo) || signo == terminal_interrupt_signal();
   }
   return end_asked_;
 }

@@ -2,6 +2,7 @@
 
 #include "agent/delivered_signals.hpp"
 #include "agent/group_state.hpp"
+#include "common/unique_fd.hpp"
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -59,11 +60,14 @@ class JobSignals {
 
  private:
   void dump_stacks_before(int signo);
+  void take_presses();
+  void take_press();
 
   const GroupState& group_;
   pid_t guardian_;
   Hooks hooks_;
   boost::asio::posix::stream_descriptor signals_;
+  UniqueFd presses_;  ///< Ctrl-C in a worker's terminal alone
   DeliveredSignals delivered_;
   bool is_stopped_ = false;
   bool stops_after_stacks_ = false;  ///< the first SIGQUIT; the next one doesn't wait for them

@@ -281,7 +281,8 @@ void add_common(Block& block, const JobReport& r) {
   const std::string log = r.failures.empty() || r.failures.back().log_path.empty()
                               ? r.log_folder
                               : r.failures.back().log_path;
-  if (!log.empty()) block.row("logs", log);
+  const bool is_told_elsewhere = r.elsewhere && !r.elsewhere->failure.log_path.empty();
+  if (!log.empty()) block.row("logs", log + (is_told_elsewhere ? " (here)" : ""));
   for (const auto& text : r.unkillable) block.row("alive", text);
   if (!r.left_over.empty()) {
     block.row("ended", std::to_string(r.left_over_count) + " left-over process" +

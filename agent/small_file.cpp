@@ -5,6 +5,7 @@
 #include "common/unique_fd.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -31,23 +32,29 @@ std::string read_small_file(const std::string& path) {
 }
 
 static Result<void> write_all(int fd, std::string_view text, const std::string& path) {
+  constexpr int kPatienceMs = 30'000;
   while (!text.empty()) {
     const ssize_t n = ::write(fd, text.data(), text.size());
     if (n < 0 && errno == EINTR) continue;
+    pollfd full{fd, POLLOUT, 0};  // a pipe whose reader is slow
+    if (n < 0 && errno == EAGAIN && ::poll(&full, 1, kPatienceMs) > 0) continue;
     if (n < 0) return system_error(errno, "write '" + path + "'");
     text.remove_prefix(static_cast<std::size_t>(n));
   }
   return {};
 }
 
-// A device or a pipe. @param links  O_NOFOLLOW where there were none
-static Result<void> write_in_place(const std::string& path, std::string_view text, int links) {
+// A device or a pipe.
+static Result<void> write_in_place(const std::string& path, const FileBehindLinks& behind,
+                                   std::string_view text) {
+  const int links = behind.file == path ? O_NOFOLLOW : 0;
   // O_CREAT: the kernel then refuses another user's pipe in a folder as /tmp (fs.protected_fifos).
   const UniqueFd fd{
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | links, 0644)};
   struct stat info {};
   if (!fd || ::fstat(fd.get(), &info) != 0) return system_error(errno, "write '" + path + "'");
-  if (links != 0 && is_planted(info, path)) return system_error(EACCES, "write '" + path + "'");
+  if (!behind.is_open && is_planted(info, behind.file))
+    return system_error(EACCES, "write '" + path + "'");
   return write_all(fd.get(), text, path);
 }
 
@@ -55,18 +62,17 @@ Result<void> write_whole_file(const std::string& path, std::string_view text, st
                               mode_t mode) {
   struct stat info {};
   const bool exists = ::stat(path.c_str(), &info) == 0;
-  const auto [target, refused, is_nameless] = file_behind_links(path);
-  if (refused != 0) return system_error(refused, "write '" + path + "'");
-  if (exists && !S_ISREG(info.st_mode))
-    return write_in_place(path, text, target == path ? O_NOFOLLOW : 0);
-  if (is_nameless) return overwrite_file(path, text);
-  const std::string beside = target + ".tmp-" + random_name();
+  const auto behind = file_behind_links(path);
+  if (behind.error != 0) return system_error(behind.error, "write '" + path + "'");
+  if (exists && !S_ISREG(info.st_mode)) return write_in_place(path, behind, text);
+  if (behind.is_open) return overwrite_file(path, text);  // our caller reads what was opened
+  const std::string beside = behind.file + ".tmp-" + random_name();
   const UniqueFd fd{::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode)};
   if (!fd) return system_error(errno, "write '" + path + "'");
   auto written = write_all(fd.get(), text, path);
   if (written.has_value() && reserve > 0)  // not every file system can, and a full one won't
     ::fallocate(fd.get(), FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(reserve));
-  if (written.has_value() && ::rename(beside.c_str(), target.c_str()) != 0) {
+  if (written.has_value() && ::rename(beside.c_str(), behind.file.c_str()) != 0) {
     written = system_error(errno, "write '" + path + "'");
   }
   if (written.has_error()) ::unlink(beside.c_str());

@@ -60,22 +60,24 @@ bool is_planted(const struct stat& info, const std::string& file) {
 
 FileBehindLinks file_behind_links(const std::string& path) {
   constexpr int kMostLinks = 40;  // as the kernel
-  std::string file = path;
+  FileBehindLinks found{path};
   for (int links = 0; links < kMostLinks; ++links) {
     // What is judged is what is read, whatever takes its name meanwhile.
-    const UniqueFd link{::open(file.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC)};
+    const UniqueFd link{::open(found.file.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC)};
     struct stat info {};
-    if (!link || ::fstat(link.get(), &info) != 0) return {file};
-    if (S_ISREG(info.st_mode) || S_ISDIR(info.st_mode)) return {file};
-    if (is_planted(info, file)) return {{}, EACCES};
-    if (!S_ISLNK(info.st_mode)) return {file};
+    if (!link || ::fstat(link.get(), &info) != 0) return found;
+    if (S_ISREG(info.st_mode) || S_ISDIR(info.st_mode)) return found;
+    if (!found.is_open && is_planted(info, found.file)) return {{}, EACCES};
+    if (!S_ISLNK(info.st_mode)) return found;
     std::array<char, PATH_MAX> to{};
     const auto n = ::readlinkat(link.get(), "", to.data(), to.size());
     if (n < 0) return {{}, errno};
     const std::string_view target{to.data(), static_cast<std::size_t>(n)};
-    auto next = (target.starts_with('/') ? "" : folder_of(file)) + std::string{target};
-    if (is_of_proc(link) && !leads_to(file, next)) return {file, 0, true};
-    file = std::move(next);
+    auto next = (target.starts_with('/') ? "" : folder_of(found.file)) + std::string{target};
+    found.is_open = found.is_open || is_of_proc(link);
+    found.is_nameless = is_of_proc(link) && !leads_to(found.file, next);
+    if (found.is_nameless) return found;
+    found.file = std::move(next);
   }
   return {{}, ELOOP};
 }
@@ -89,7 +91,7 @@ Result<UniqueFd> open_file_there(const std::string& path) {
   struct stat info {};
   if (!file || ::fstat(file.get(), &info) != 0) return failed(errno);
   if (!S_ISREG(info.st_mode)) return failed(EINVAL);
-  if (!behind.is_nameless && is_planted(info, behind.file)) return failed(EACCES);
+  if (!behind.is_open && is_planted(info, behind.file)) return failed(EACCES);
   return file;
 }
 

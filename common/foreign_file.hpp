@@ -27,6 +27,8 @@ struct FileBehindLinks {
   /// `file` is a link of /proc to what has no name, as memory or a removed file: the kernel alone
   /// can follow it.
   bool is_nameless = false;
+  /// Behind a link of /proc, as /dev/stdout: our caller has opened it, so it isn't judged.
+  bool is_open = false;
 };
 /// Symbolic links of `path`'s last component are followed, also one to a file that isn't there yet;
 /// those of its folders are left to the kernel.

@@ -14,6 +14,9 @@ Result<void> make_with_parents(const std::string& folder, mode_t mode) {
     if (::mkdir(part.c_str(), mode) != 0 && errno != EEXIST)
       return system_error(errno, "make the folder '" + part + "'");
   }
+  struct stat info {};
+  if (::stat(folder.c_str(), &info) == 0 && !S_ISDIR(info.st_mode))
+    return system_error(ENOTDIR, "make the folder '" + folder + "'");
   return {};
 }
 

@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <optional>
 #include <sstream>
@@ -136,8 +137,18 @@ std::string foreign_port_holder(std::uint16_t port) {
          (entry != nullptr ? " (" + printable(entry->pw_name, 32) + ")" : "");
 }
 
+static std::uint16_t first_port_for_all() {
+  std::uint16_t first = 1024;
+  std::ifstream{"/proc/sys/net/ipv4/ip_unprivileged_port_start"} >> first;
+  return first;
+}
+
 std::string why_port_taken(std::uint16_t port) {
-  if (bind_any(port) == 0 && errno == EACCES) return "needs root's rights (it is below 1024)";
+  if (bind_any(port) == 0 && errno == EACCES) {
+    const auto first = first_port_for_all();
+    return port < first ? "needs root's rights, as all below " + std::to_string(first)
+                        : "can't be used: " + std::string{std::strerror(EACCES)};
+  }
   const auto holder = foreign_port_holder(port);
   return "is already in use" + (holder.empty() ? holder : " by " + holder);
 }

@@ -25,8 +25,8 @@ namespace acc {
 /// the kernel tells; else empty.
 [[nodiscard]] std::string foreign_port_holder(std::uint16_t port);
 
-/// "is already in use by user 1001 (alice)", or without the last words; "needs root's rights (it is
-/// below 1024)" of a port that we may not use at all.
+/// "is already in use by user 1001 (alice)", or without the last words; "needs root's rights, as
+/// all below 1024", or another reason, of a port that we may not use at all.
 [[nodiscard]] std::string why_port_taken(std::uint16_t port);
 
 /// The same with "port 29500" before it.

@@ -48,10 +48,37 @@ bool is_held_by_sticky_folder(const std::string& file) {
 }
 
 int why_no_new_file(const std::string& path) {
-  const auto [file, refused, _] = file_behind_links(path);
-  if (refused != 0) return refused;
+  const auto behind = file_behind_links(path);
+  if (behind.error != 0) return behind.error;
+  const auto& file = behind.file;
   return is_held_by_sticky_folder(file) ? EPERM : why_closed(folder_of(file));
 }
+
+int why_no_appending(const std::string& path) {
+  struct stat info {};
+  const auto behind = file_behind_links(path);
+  if (behind.error != 0) return behind.error;
+  if (::stat(path.c_str(), &info) != 0) return errno == ENOENT ? why_no_new_file(path) : errno;
+  if (S_ISDIR(info.st_mode)) return EISDIR;
+  if (!behind.is_open && is_planted(info, behind.file)) return EACCES;
+  return ::access(path.c_str(), W_OK) == 0 ? 0 : errno;
+}
+
+/// /dev/stdout and the like, where that is a file.
+bool is_file_of_output(const std::string& path) {
+  struct stat info {};
+  if (path.empty() || !file_behind_links(path).is_open || ::stat(path.c_str(), &info) != 0 ||
+      !S_ISREG(info.st_mode))
+    return false;
+  for (const int fd : {STDOUT_FILENO, STDERR_FILENO}) {
+    struct stat output {};
+    if (::fstat(fd, &output) == 0 && output.st_ino == info.st_ino && output.st_dev == info.st_dev)
+      return true;
+  }
+  return false;
+}
+
+}  // namespace
 
 int why_no_file(const std::string& path) {
   struct stat info {};
@@ -63,18 +90,6 @@ int why_no_file(const std::string& path) {
   if (S_ISDIR(info.st_mode)) return EISDIR;
   return ::access(path.c_str(), W_OK) == 0 ? 0 : errno;  // a device or a pipe
 }
-
-int why_no_appending(const std::string& path) {
-  struct stat info {};
-  const auto behind = file_behind_links(path);
-  if (behind.error != 0) return behind.error;
-  if (::stat(path.c_str(), &info) != 0) return errno == ENOENT ? why_no_new_file(path) : errno;
-  if (S_ISDIR(info.st_mode)) return EISDIR;
-  if (!behind.is_nameless && is_planted(info, behind.file)) return EACCES;
-  return ::access(path.c_str(), W_OK) == 0 ? 0 : errno;
-}
-
-}  // namespace
 
 Complaints check_output_paths(agent::JobPlan& plan, bool has_output,
                               std::vector<std::string>& warnings) {
@@ -102,6 +117,10 @@ Complaints check_output_paths(agent::JobPlan& plan, bool has_output,
   };
   keep("--report", plan.report_file, agent::kReportBegin, "a report");
   keep("--events", plan.events_file, "{", "events");
+  if (is_file_of_output(plan.report_file))
+    complaints.push_back({Errc::bad_usage, "--report: '" + printable(plan.report_file) +
+                                               "' is the file that the output goes to, which a "
+                                               "report would write over: --report - adds it"});
   if (!plan.report_file.empty() && plan.report_file != "-")
     judge("--report", plan.report_file, why_no_file(plan.report_file),
           ": the job starts all the same");

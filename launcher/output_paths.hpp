@@ -15,4 +15,8 @@ namespace acc::launcher {
 Complaints check_output_paths(agent::JobPlan& plan, bool has_output,
                               std::vector<std::string>& warnings);
 
+/// Whether a report can be written to `path` at the end: 0, or errno. It opens no pipe, whose
+/// reader would see its end.
+[[nodiscard]] int why_no_file(const std::string& path);
+
 }  // namespace acc::launcher

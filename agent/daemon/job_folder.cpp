@@ -103,9 +103,10 @@ Result<StateFolder> StateFolder::open(const std::string& path) {
   std::string link = path;  // a slash at its end would follow it
   while (link.size() > 1 && link.ends_with('/')) link.pop_back();
   if (file_behind_links(link).error == EACCES)
-    return Error{Errc::not_permitted, "the state folder '" + path +
-                                          "' is another user's link in a folder that all may "
-                                          "write to: remove it, or name another folder"};
+    return Error{Errc::not_permitted,
+                 "the state folder '" + path +
+                     "' is another user's link or pipe in a folder that all may "
+                     "write to: remove it, or name another folder"};
   if (auto safe = check_not_replaceable(path); safe.has_error()) return safe.error();
   if (auto made = make_with_parents(path, ::geteuid() == 0 ? 0755 : 0700); made.has_error())
     return made.error();

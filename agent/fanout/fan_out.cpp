@@ -333,14 +333,17 @@ void leave_silent(FanOutState& state, FanOutActions& out) {
 }
 
 // The network here may be down, and the job goes on without us. A host that has ended since the
-// last answer of this one was heard; so was one that told at the start of a follower that it had.
+// last answer of this one was heard. Of one that never answered a follower, that is the beginning,
+// when the others told what had ended before.
 void wait_longer_if_alone(const FanOutState& state, const HostSilence& silence,
                           FanOutActions& out) {
   if (!state.policy.uses_daemons || state.stop_signal != 0 || state.is_end_armed) return;
   if (is_end_known(state)) return;
-  constexpr Millis kStart{1'000};
+  const bool follows = state.policy.leaves_at != 0;
+  constexpr Millis kBeginning{5'000};
+  const auto from = silence.since - (follows ? kBeginning : Millis{0});
   const auto is_heard = [&](const FanOutHost& host) {
-    return host.exit_code ? host.ended_at + kStart >= silence.since : lives(host) && !host.silence;
+    return host.exit_code ? host.ended_at >= from : lives(host) && !host.silence;
   };
   if (std::ranges::any_of(state.hosts, is_heard)) return;
   out.emplace_back(TellAlone{});

@@ -138,7 +138,7 @@ Result<LaunchRecord> decode_record(std::string_view text) {
   }
   record.node = string_of(object, "node");
   if (object.contains("min_hosts") && object["min_hosts"].is_number_unsigned())
-    record.min_hosts = object["min_hosts"].get<std::size_t>();
+    record.min_hosts = std::min(object["min_hosts"].get<std::size_t>(), record.parts.size());
   if (record.parts.empty() || !is_node_name(record.node)) return wrong;
   return record;
 }

@@ -34,7 +34,7 @@ struct LaunchRecord {
   std::string user{};
   std::size_t min_hosts = 0;  ///< fewer can't run the job; 0: not known, an older acc-launch's
 
-  /// What runs on so many hosts, with those that nothing is known of, may be the job.
+  /// Whether so many hosts may still run the job; those that nothing is known of count.
   [[nodiscard]] bool can_go_on_with(std::size_t hosts) const { return hosts >= min_hosts; }
 };
 

@@ -24,14 +24,18 @@ constexpr const char* kNextFile = ".next";
 int EventFileQueue::open_file() {
   if (largest_ != 0 && ::access(path_.c_str(), F_OK) != 0)
     ::rename((path_ + kNextFile).c_str(), path_.c_str());
-  const auto [file, refused, is_nameless] = file_behind_links(path_);
-  if (refused != 0) return refused;
-  const int links = file == path_ && !is_nameless ? O_NOFOLLOW : 0;  // none comes in between
+  const auto behind = file_behind_links(path_);
+  if (behind.error != 0) return behind.error;
+  const bool is_link = behind.file != path_ || behind.is_nameless;
+  const int links = is_link ? 0 : O_NOFOLLOW;  // none comes in between
   constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
-  UniqueFd fd{::open(path_.c_str(), kFlags | links, 0644)};
+  // What we make ourselves isn't judged: a server of files may give it another owner.
+  UniqueFd fd{::open(behind.file.c_str(), kFlags | O_EXCL, 0644)};
+  const bool is_new = static_cast<bool>(fd);
+  if (!is_new) fd.reset(::open(path_.c_str(), kFlags | links, 0644));
   struct stat info {};
   if (!fd || ::fstat(fd.get(), &info) != 0) return errno;
-  if (!is_nameless && is_planted(info, file)) return EACCES;
+  if (!is_new && !behind.is_open && is_planted(info, behind.file)) return EACCES;
   fd_ = std::move(fd);
   look_at_end();
   return 0;

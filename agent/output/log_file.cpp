@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 
 namespace acc::agent {
 
@@ -47,7 +48,8 @@ int LogFile::open_regular() {
 int LogFile::try_open() {
   int why = open_regular();
   if (why == ENOENT) {
-    const auto made = make_folder(path_.substr(0, path_.rfind('/')), is_private_);
+    const auto parent = std::filesystem::path{path_}.parent_path().string();
+    const auto made = make_worker_folder(parent, is_private_);
     if (!made) return made.error().errnum;
     why = open_regular();
   }

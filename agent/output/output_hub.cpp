@@ -120,11 +120,13 @@ void OutputHub::begin_round(Round round, const std::string& run_folder) {
   if (!wants_files_ || run_folder.empty()) return;
   round_folder_ = attempt_folder(run_folder, round);
   for (std::uint32_t i = 0; i < local_world_size_; ++i) {
-    const auto made = make_folder(folder_of(LocalRank{i}), plan_.log_dir.empty());
+    const auto made = make_worker_folder(folder_of(LocalRank{i}), plan_.log_dir.empty());
     if (made) continue;
     // Not the end: each file tries again when there is something to write.
     const auto level = plan_.is_log_dir_closed ? log::Level::info : log::Level::warn;
     log::write(level, "log_folder_failed", {{"why", made.error().what}});
+    // But for another user's folder: what it holds may lead anywhere.
+    if (made.error().errnum == EPERM && plan_.log_dir.empty()) round_folder_.clear();
     return;
   }
   if (plan_.log_dir.empty()) return;

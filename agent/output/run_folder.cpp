@@ -116,7 +116,7 @@ std::string RunFolder::make_attempt(Round round) {
       std::filesystem::create_directories(std::filesystem::path{path_}.parent_path(), error);
     // An error file, or output, may show what others must not see.
     if (::mkdir(path_.c_str(), is_private_ ? 0700 : 0755) != 0 && errno != EEXIST) {
-      log::info("no_error_files", {{"folder", path_}, {"errno", errno}});
+      log::info("no_run_folder", {{"folder", path_}, {"errno", errno}});
       return {};
     }
     if (::lstat(path_.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) return {};
@@ -135,12 +135,19 @@ std::string RunFolder::make_attempt(Round round) {
   return attempt;
 }
 
-Result<void> make_folder(const std::string& path, bool is_private) {
-  if (is_private) return make_with_parents(path, 0700);
+Result<void> make_worker_folder(const std::string& path, bool is_private) {
+  const auto run_folder = std::filesystem::path{path}.parent_path().parent_path();
   std::error_code failed;
-  std::filesystem::create_directories(path, failed);
+  std::filesystem::create_directories(is_private ? run_folder.parent_path().string() : path,
+                                      failed);
   if (failed) return system_error(failed.value(), "create folder '" + path + "'");
-  return {};
+  if (!is_private) return {};
+  struct stat info {};
+  const bool is_new = ::mkdir(run_folder.c_str(), 0700) == 0;
+  const bool is_there = !is_new && ::lstat(run_folder.c_str(), &info) == 0;
+  if (is_there && (info.st_uid != ::geteuid() || S_ISLNK(info.st_mode)))
+    return system_error(EPERM, "create folder '" + path + "'");
+  return make_with_parents(path, 0700);
 }
 
 Result<void> link_latest(const std::string& log_dir, const std::string& folder) {

@@ -55,8 +55,10 @@ class RunFolder {
   } made_at_;
 };
 
-/// mkdir -p. @param is_private  for its owner alone, whatever the umask is; so are those above it
-Result<void> make_folder(const std::string& path, bool is_private);
+/// Makes <run folder>/attempt_<K>/<local rank>, and what is missing above it.
+/// @param is_private  those three are for their owner alone, whatever the umask is
+/// @return EPERM: the run folder is another user's, or a link, in the place of one that was removed
+Result<void> make_worker_folder(const std::string& path, bool is_private);
 
 /// <log_dir>/latest leads to `folder`, which lies in log_dir; replaced in one step.
 Result<void> link_latest(const std::string& log_dir, const std::string& folder);

@@ -62,9 +62,9 @@ Check check_port(const MachineView& m, const agent::JobPlan& plan) {
   if (plan.master.port == 0) return {"port", Verdict::ok, "a free one is picked", ""};
   if (!may_serve_master_port(plan))
     return {"port", Verdict::ok, port + " is needed by the machine of rank 0 only", ""};
-  if (!m.master_port_taken) return {"port", Verdict::ok, port + " is free", ""};
+  if (m.why_no_master_port.empty()) return {"port", Verdict::ok, port + " is free", ""};
   return {"port", plan.master.port_is_given ? Verdict::failed : Verdict::note,
-          port + " is taken by another program",
+          port + " " + m.why_no_master_port,
           plan.master.port_is_given ? "give another one with --main_process_port, or 0 for any"
                                     : "a free one is picked instead"};
 }

@@ -79,7 +79,8 @@ MachineView look_at_machine(const agent::JobPlan& plan, const launcher::Environm
   view.interpreter_runs = !program.empty();
   view.interpreter_has_torch = view.interpreter_runs && launcher::has_module(program, "torch");
   const auto facts = launcher::detected_facts();
-  view.master_port_taken = may_serve_master_port(plan) && facts->port_in_use(plan.master.port);
+  if (may_serve_master_port(plan) && facts->port_in_use(plan.master.port))
+    view.why_no_master_port = facts->why_port_taken(plan.master.port);
   look_at_limits(view);
   view.has_memfd = works_memfd();
   view.has_pidfd = works_pidfd();

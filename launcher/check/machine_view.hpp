@@ -17,7 +17,7 @@ struct MachineView {
   std::string interpreter;
   bool interpreter_runs = false;
   bool interpreter_has_torch = false;
-  bool master_port_taken = false;
+  std::string why_no_master_port;  ///< "is already in use"; empty: it is free, or needed elsewhere
   std::optional<std::uint64_t> open_files, open_files_hard;
   std::optional<std::uint64_t> processes;     ///< RLIMIT_NPROC; absent: no limit
   std::optional<std::uint64_t> locked_bytes;  ///< RLIMIT_MEMLOCK; absent: no limit

@@ -5,6 +5,7 @@
 #include "common/foreign_file.hpp"
 #include "common/text.hpp"
 #include "launcher/check/marked_lines.hpp"
+#include "launcher/output_paths.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -52,12 +53,8 @@ bool Report::open(const std::string& json_file, bool has_output) {
     return false;
   }
   if (!quiet && !json_file.empty()) {
-    const auto what = "write '" + printable(json_file) + "'";
-    if (const int why = file_behind_links(json_file).error) return refuse(why, what);
-    constexpr int kFlags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
-    const UniqueFd file{::open(json_file.c_str(), kFlags, 0666)};
-    const bool may_get_reader = errno == ENXIO;
-    if (!file && !may_get_reader) return refuse(errno, what);
+    if (const int why = launcher::why_no_file(json_file); why != 0)
+      return refuse(why, "write '" + printable(json_file) + "'");
   }
   results_file_.reset(::memfd_create("acc-test-results", MFD_CLOEXEC));
   if (!results_file_) return refuse(errno, "make a file in memory for the results");

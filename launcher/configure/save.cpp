@@ -1,5 +1,6 @@
 #include "launcher/configure/save.hpp"
 
+#include "common/foreign_file.hpp"
 #include "common/text.hpp"
 #include "common/unique_fd.hpp"
 #include "launcher/user_messages.hpp"
@@ -103,6 +104,7 @@ Result<void> save_file(const std::string& path, std::string_view text) {
   struct stat old {};
   const bool is_there = ::stat(target.c_str(), &old) == 0;
   if (is_there && S_ISDIR(old.st_mode)) return cannot_write(EISDIR, path);
+  if (const int refused = file_behind_links(path).error) return cannot_write(refused, path);
   if (is_there && !S_ISREG(old.st_mode)) return write_into(target, text);
   // Renaming asks nobody; a file that was closed to writers stays as it is.
   if (is_there && ::access(target.c_str(), W_OK) != 0) return cannot_write(errno, path);

@@ -151,8 +151,11 @@ int code_of_rest(const LaunchState& launch, int exit, bool attaches) {
   // The end of a part that was lost is none of the job, which may go on there if enough are left.
   const bool is_end = attaches ? !JobVerdict::is_of_one_node(exit) : exit != code(CtlExit::done);
   if (is_end) return exit;
+  if (!attaches && !missing.empty()) return code(CtlExit::no_service);
   const auto now = ask_launches({launch.record});
-  if (attaches && !now.empty() && row_of(now.front()).exit_code) return exit;
+  if (attaches && !now.empty()) {
+    if (const auto of_job = row_of(now.front()).exit_code) return *of_job;
+  }
   if (missing.empty() && (now.empty() || unknown_nodes(now.front()).empty())) return exit;
   return code(CtlExit::no_service);
 }
@@ -162,7 +165,6 @@ int follow_launch(const Invocation& call, const LaunchState& launch) {
   const bool attaches = call.command.verb == "attach";
   agent::ClusterLaunch wish;
   wish.id = launch.record.id;
-  wish.min_hosts = launch.record.min_hosts;
   wish.socket = launch.record.socket;
   wish.is_ssh = wish.sends_secret = wish.is_recorded = false;
   wish.uses_daemons = true;
@@ -173,6 +175,8 @@ int follow_launch(const Invocation& call, const LaunchState& launch) {
   wish.shows_status = attaches;
   if (std::ranges::any_of(launch.parts, [](const auto& one) { return one.job.has_value(); }))
     wish.hosts = followers_of(call, launch);
+  // What a part does that can't be followed isn't known.
+  if (wish.hosts.size() == launch.parts.size()) wish.min_hosts = launch.record.min_hosts;
   if (wish.hosts.empty() && !unknown_nodes(launch).empty())
     return fail(CtlExit::no_service, launch.record.id + ": none of its nodes can be asked now");
   if (wish.hosts.empty()) return fail(CtlExit::no_such_job, "no node has a job of it");

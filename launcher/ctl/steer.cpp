@@ -68,7 +68,7 @@ int steer(const Invocation& call, const JobRow& job, int signo) {
 
 std::string not_asked(const LaunchState& launch, const std::vector<std::string>& nodes) {
   return launch.record.id + ": what runs on " + join(nodes, ", ") +
-         " isn't known, and was not asked: try again when the service answers";
+         " isn't known, and wasn't asked from here: try again when the service answers";
 }
 
 int steer(const Invocation& call, const LaunchState& launch, int signo) {

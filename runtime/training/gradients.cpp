@@ -90,12 +90,11 @@ void require_apart(std::span<const Parameter> parameters, std::string_view what)
 }
 
 Gradients gradients_of(GradientReducer& reducer) {
-  const bool scatters = reducer.mode() == GradientMode::reduce_scatter;
-  Gradients found{reducer.parameters(), {}, nullptr, reducer.stream(), &reducer};
-  if (scatters && reducer.group().size() > 1) found.parts_of = &reducer.group();
-  std::ranges::copy_if(reducer.ranges(), std::back_inserter(found.ranges), [&](const auto& range) {
-    return !scatters || reducer.has_gradient(range.parameter);
-  });
+  const bool parts = reducer.mode() == GradientMode::reduce_scatter && reducer.group().size() > 1;
+  Gradients found{
+      reducer.parameters(), {}, parts ? &reducer.group() : nullptr, reducer.stream(), &reducer};
+  std::ranges::copy_if(reducer.ranges(), std::back_inserter(found.ranges),
+                       [&](const auto& range) { return reducer.has_gradient(range.parameter); });
   return found;
 }
 

@@ -34,8 +34,8 @@ struct Gradients {
 /// @throws Error invalid_argument naming the first two that share memory.
 void require_apart(std::span<const Parameter> parameters, std::string_view what);
 
-/// Of the reducer, which is to outlive them. Scattered ones that a step leaves alone aren't among
-/// them: their memory holds values.
+/// Of the reducer, which is to outlive them, but for those that a step leaves alone: their memory
+/// may hold anything, as values where gradients are scattered.
 [[nodiscard]] Gradients gradients_of(GradientReducer& reducer);
 /// Of an optimizer, with a reducer or without.
 [[nodiscard]] Gradients gradients_of(const Optimizer& optimizer);

@@ -136,6 +136,15 @@ class Surroundings(JobTest):
         self.assertNotIn("TMPDIR", self.finished("--num_processes 2", "", env={"TMPDIR": "/tmp"}).stderr)
         self.assertNotIn("TMPDIR", self.finished("--num_processes 1 --cpu", "", env={"TMPDIR": place}).stderr)
 
+    def test_help_into_a_closed_pipe_told_that_the_agent_was_killed(self):
+        for flag in ("--help", "--print_plan"):
+            read_end, write_end = os.pipe()
+            os.close(read_end)
+            with os.fdopen(write_end) as closed:
+                ran = subprocess.run([ACC, flag, "--num_processes", "2", "--no_python", "true"], stdout=closed, stderr=subprocess.PIPE, text=True, timeout=60)
+            self.assertIn(ran.returncode, (141, -signal.SIGPIPE), ran.stderr)  # 141 in a shell
+            self.assertNotIn("killed", ran.stderr)
+
     def test_log_files_of_one_worker_in_tmp_could_be_read_by_everybody(self):
         for flags in ("--num_processes 1", "--num_processes 2"):
             job = self.job(flags + " --tee 3 --cpu", "out=one mark=up hold", env={"TMPDIR": None}, wrap=["sh", "-c", 'umask 022; exec "$@"', "sh"])

@@ -243,6 +243,39 @@ class Report(JobTest):
         with self.assertRaises(BlockingIOError):
             os.read(reader, 1)
 
+    @unittest.skipUnless(is_root(), "needs root")
+    def test_a_file_that_our_caller_opened_is_written_to_whoever_owns_it(self):
+        """sudo acc-launch --events /dev/stdout > /tmp/e: a link of /proc leads there, and no name."""
+        folder = self.enterContext(tempfile.TemporaryDirectory(prefix="acc-shared-"))
+        os.chmod(folder, 0o1777)
+        for flag in ("--report", "--events"):
+            with open(folder + "/out", "w") as out:
+                os.chown(out.fileno(), 1001, 1001)
+                ran = subprocess.run([ACC, "--num_processes", "1", flag, f"/dev/fd/{out.fileno()}", "--no_python", "true"], stderr=subprocess.PIPE,
+                                     text=True, timeout=60, pass_fds=[out.fileno()])
+            self.assertEqual(ran.returncode, 0, ran.stderr)
+            self.assertIn('"succeeded"' if flag == "--report" else '"job_end', read(folder + "/out"))
+            os.unlink(folder + "/out")
+
+    def test_a_report_into_the_file_of_the_standard_output_stayed_at_running(self):
+        folder = self.enterContext(tempfile.TemporaryDirectory(prefix="acc-out-"))
+        for place, code in (("/dev/stdout", 73), ("-", 0)):
+            with open(folder + "/out", "w") as out:
+                ran = subprocess.run([ACC, "--num_processes", "1", "--report", place, "--no_python", "echo", "hello"], stdout=out, stderr=subprocess.PIPE,
+                                     text=True, timeout=60)
+            self.assertEqual(ran.returncode, code, ran.stderr)
+        self.assertTrue(read(folder + "/out").startswith("hello\n{"))
+        refused = subprocess.run(f"{ACC} --num_processes 1 --report /dev/stdout --no_python true > {folder}/out", shell=True, capture_output=True, text=True)
+        self.assertIn("--report: '/dev/stdout' is the file that the output goes to", refused.stderr)
+
+    def test_acc_test_s_results_for_a_pipe_ended_its_reader_at_the_start(self):
+        folder = self.enterContext(tempfile.TemporaryDirectory(prefix="acc-pipe-"))
+        pipe = folder + "/pipe"
+        os.mkfifo(pipe)
+        with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE, text=True) as reader:
+            ran = subprocess.run([os.path.join(BIN, "acc-test"), "--cpu", "--local_only", "--json", pipe], capture_output=True, text=True, timeout=60)
+            self.assertEqual(json.loads(reader.communicate(timeout=60)[0])["exit_code"], ran.returncode, ran.stderr)
+
     def test_output_to_a_closed_standard_output_was_lost_without_a_word(self):
         """However short the job: that nobody reads may be found at its very end."""
         with tempfile.TemporaryDirectory() as folder:

@@ -613,6 +613,7 @@ except KeyboardInterrupt:
         self.wait_until_watched()
         launcher, agent, self.pid = self.pid, next(p for p in children_of(self.pid) if comm(p) == "acc:agent"), shell
         os.kill(agent, signal.SIGSTOP)  # it has no processor
+        self.addCleanup(lambda: os.path.exists(f"/proc/{agent}") and os.kill(agent, signal.SIGCONT))
         self.type(b"\x03")
         until(lambda: is_pending(agent, signal.SIGINT) or is_pending(agent, signal.SIGRTMIN), "the key")
         os.kill(launcher, signal.SIGINT)

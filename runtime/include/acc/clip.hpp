@@ -27,9 +27,10 @@ struct ClippedNorm {
 /// and in host or device memory.
 ClippedNorm clip_grad_norm(std::span<const Parameter> parameters, double max_norm,
                            Norm norm = Norm::l2);
-/// Of the mean gradients, after finish(). Where they are scattered, the ranks add up: collective.
+/// Of the mean gradients, after finish(), but for those that a step leaves alone
+/// (GradientReducer::has_gradient). Where they are scattered, the ranks add up: collective.
 ClippedNorm clip_grad_norm(GradientReducer& reducer, double max_norm, Norm norm = Norm::l2);
-/// Of all its parameters.
+/// Of all its parameters; of those of a reducer, as above.
 ClippedNorm clip_grad_norm(Optimizer& optimizer, double max_norm, Norm norm = Norm::l2);
 
 /// Limits each element to [-limit, limit]; NaN stays.

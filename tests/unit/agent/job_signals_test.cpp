@@ -127,7 +127,21 @@ TEST_CASE("SIGINT of a process just behind a Ctrl-C in a worker's terminal isn't
   ReadSignals signals;
   ::kill(::getpid(), terminal_interrupt_signal());
   ::kill(::getpid(), terminal_interrupt_signal());
-  CHECK(signals.after(SIGINT) == Words{"SIGINT", "press", "press"});
+  CHECK(signals.after(SIGINT) == Words{"press", "press", "SIGINT"});
+}
+
+TEST_CASE("Ctrl-C that ended a worker is told before its end", "[agent][signals]") {
+  ReadSignals signals;
+  ::kill(::getpid(), SIGCHLD);
+  CHECK(signals.after_terminal() == Words{"press", "child"});
+}
+
+TEST_CASE("Ctrl-C in a worker's terminal after the job hurries the rest of the output",
+          "[agent][signals]") {
+  ReadSignals signals;
+  signals.signals->stop();
+  CHECK(signals.after_terminal().empty());
+  CHECK(signals.signals->end_asked());
 }
 
 TEST_CASE("two presses in a worker's terminal are two interrupts of the job", "[agent][signals]") {

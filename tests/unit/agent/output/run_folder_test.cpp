@@ -122,11 +122,32 @@ TEST_CASE("a disk that refuses costs the error files, not the job", "[agent]") {
   CHECK(folder.make_attempt(Round{0}).empty());
 }
 
+TEST_CASE("log files went where another user wanted, who had made a removed run folder anew",
+          "[agent][output]") {
+  Folder folder;
+  const auto run = folder.path / "run_1";
+  const auto of_worker = (run / "attempt_0" / "0").string();
+  REQUIRE(make_worker_folder(of_worker, true).has_value());
+  REQUIRE(make_worker_folder(of_worker, true).has_value());  // it is there
+  fs::remove_all(run);
+  fs::create_symlink(folder.path, run);
+  CHECK(make_worker_folder(of_worker, true).error().errnum == EPERM);
+  fs::remove(run);
+  fs::create_directory(run);
+  constexpr uid_t kOther = 1001;
+  if (::chown(run.c_str(), kOther, kOther) != 0) return;  // only root can
+  CHECK(make_worker_folder(of_worker, true).error().errnum == EPERM);
+  CHECK_FALSE(fs::exists(run / "attempt_0"));
+  CHECK(make_worker_folder((run / "attempt_1" / "0").string(), false).has_value());
+}
+
 SCENARIO("the latest run is one link away", "[agent][output]") {
   Folder folder;
-  REQUIRE(make_folder((folder.path / "run_1" / "attempt_0").string(), true).has_value());
-  REQUIRE(make_folder((folder.path / "run_2").string(), false).has_value());
-  for (const auto* made : {"run_1", "run_1/attempt_0"})
+  REQUIRE(
+      make_worker_folder((folder.path / "run_1" / "attempt_0" / "0").string(), true).has_value());
+  REQUIRE(
+      make_worker_folder((folder.path / "run_2" / "attempt_0" / "0").string(), false).has_value());
+  for (const auto* made : {"run_1", "run_1/attempt_0", "run_1/attempt_0/0"})
     CHECK((fs::status(folder.path / made).permissions() & fs::perms::mask) == fs::perms::owner_all);
   REQUIRE(link_latest(folder.path.string(), (folder.path / "run_1").string()).has_value());
   REQUIRE(link_latest(folder.path.string(), (folder.path / "run_2").string()).has_value());

@@ -60,7 +60,7 @@ TEST_CASE("whatever isn't well comes with a remedy", "[check]") {
   auto m = good_machine();
   m.interpreter_runs = false;
   m.host_addresses = {"127.0.1.1"};
-  m.master_port_taken = true;
+  m.why_no_master_port = "is already in use";
   m.open_files = 256;
   m.processes = 100;
   m.locked_bytes = 65536;
@@ -120,13 +120,13 @@ TEST_CASE("without a GPU nothing about GPUs is a failure", "[check]") {
 
 TEST_CASE("a taken port that nobody asked for is no failure: another is picked", "[check]") {
   auto m = good_machine();
-  m.master_port_taken = true;
+  m.why_no_master_port = "is already in use";
   CHECK(find(judge(m, plan_of(2)), "port").verdict == Verdict::note);
 }
 
 TEST_CASE("a port that is taken where rank 0 does not run harms nobody", "[check]") {
   auto m = good_machine();
-  m.master_port_taken = true;
+  m.why_no_master_port = "is already in use";
   auto plan = plan_of(2);
   plan.master.port_is_given = true;
   plan.first_rank = Rank{2};
