@@ -31,8 +31,8 @@ int run(const JobPlan& plan, const GuardianLink& guardian) {
   if (!outlive(guardian)) return to_int(ExitCode::agent_lost);
   if (plan.output.is_reported_elsewhere) note_reported_elsewhere(guardian);
   note_report(guardian, plan.report_file);
-  write_running_report(plan.report_file, guardian);
   ::signal(SIGPIPE, SIG_IGN);  // a reader that goes away is an error code of write, not our end
+  write_running_report(plan.report_file, guardian);
   ::signal(SIGXFSZ, SIG_IGN);  // ulimit -f: as a full disk
   ::signal(SIGCHLD, SIG_DFL);  // ignored, the kernel would take the workers' exit codes
   try {

@@ -47,7 +47,7 @@ static Result<void> write_all(int fd, std::string_view text, const std::string& 
 // A device or a pipe.
 static Result<void> write_in_place(const std::string& path, const FileBehindLinks& behind,
                                    std::string_view text) {
-  const int links = behind.file == path ? O_NOFOLLOW : 0;
+  const int links = behind.file == path && !behind.is_open ? O_NOFOLLOW : 0;
   // O_CREAT: the kernel then refuses another user's pipe in a folder as /tmp (fs.protected_fifos).
   const UniqueFd fd{
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | links, 0644)};

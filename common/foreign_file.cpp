@@ -38,14 +38,6 @@ bool is_of_proc(const UniqueFd& link) {
   return ::fstatfs(link.get(), &system) == 0 && system.f_type == PROC_SUPER_MAGIC;
 }
 
-/// Whether following `link` leads to what stands at `target`.
-bool leads_to(const std::string& link, const std::string& target) {
-  struct stat behind {};
-  struct stat named {};
-  return ::stat(link.c_str(), &behind) == 0 && ::stat(target.c_str(), &named) == 0 &&
-         behind.st_ino == named.st_ino && behind.st_dev == named.st_dev;
-}
-
 }  // namespace
 
 bool is_planted(const struct stat& info, const std::string& file) {
@@ -67,16 +59,14 @@ FileBehindLinks file_behind_links(const std::string& path) {
     struct stat info {};
     if (!link || ::fstat(link.get(), &info) != 0) return found;
     if (S_ISREG(info.st_mode) || S_ISDIR(info.st_mode)) return found;
-    if (!found.is_open && is_planted(info, found.file)) return {{}, EACCES};
+    if (is_planted(info, found.file)) return {{}, EACCES};
     if (!S_ISLNK(info.st_mode)) return found;
+    if (is_of_proc(link)) return {found.file, 0, true};
     std::array<char, PATH_MAX> to{};
     const auto n = ::readlinkat(link.get(), "", to.data(), to.size());
     if (n < 0) return {{}, errno};
     const std::string_view target{to.data(), static_cast<std::size_t>(n)};
     auto next = (target.starts_with('/') ? "" : folder_of(found.file)) + std::string{target};
-    found.is_open = found.is_open || is_of_proc(link);
-    found.is_nameless = is_of_proc(link) && !leads_to(found.file, next);
-    if (found.is_nameless) return found;
     found.file = std::move(next);
   }
   return {{}, ELOOP};
@@ -86,7 +76,7 @@ Result<UniqueFd> open_file_there(const std::string& path) {
   const auto failed = [&](int why) { return system_error(why, "write '" + path + "'"); };
   const auto behind = file_behind_links(path);
   if (behind.error != 0) return failed(behind.error);
-  const int links = behind.is_nameless ? 0 : O_NOFOLLOW;  // none comes in between
+  const int links = behind.is_open ? 0 : O_NOFOLLOW;  // none comes in between
   UniqueFd file{::open(behind.file.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | links)};
   struct stat info {};
   if (!file || ::fstat(file.get(), &info) != 0) return failed(errno);

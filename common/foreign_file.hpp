@@ -24,10 +24,8 @@ namespace acc {
 struct FileBehindLinks {
   std::string file;
   int error = 0;  ///< errno of a path that must not be followed; then `file` is empty
-  /// `file` is a link of /proc to what has no name, as memory or a removed file: the kernel alone
-  /// can follow it.
-  bool is_nameless = false;
-  /// Behind a link of /proc, as /dev/stdout: our caller has opened it, so it isn't judged.
+  /// `file` is a link of /proc, as /dev/stdout leads to one: only the kernel can follow it to what
+  /// our caller has opened, which may have no name, and isn't judged.
   bool is_open = false;
 };
 /// Symbolic links of `path`'s last component are followed, also one to a file that isn't there yet;

@@ -82,13 +82,14 @@ bool is_file_of_output(const std::string& path) {
 
 int why_no_file(const std::string& path) {
   struct stat info {};
-  if (const int refused = file_behind_links(path).error) return refused;
+  const auto behind = file_behind_links(path);
+  if (behind.error != 0) return behind.error;
   const bool exists = ::stat(path.c_str(), &info) == 0;
-  if (!exists || S_ISREG(info.st_mode)) {  // written beside it and renamed
-    return why_no_new_file(path);
-  }
+  // Written beside it and renamed, but for what our caller has opened, a device or a pipe.
+  const bool is_in_place = exists && (behind.is_open || !S_ISREG(info.st_mode));
+  if (!is_in_place) return why_no_new_file(path);
   if (S_ISDIR(info.st_mode)) return EISDIR;
-  return ::access(path.c_str(), W_OK) == 0 ? 0 : errno;  // a device or a pipe
+  return ::access(path.c_str(), W_OK) == 0 ? 0 : errno;
 }
 
 Complaints check_output_paths(agent::JobPlan& plan, bool has_output,

@@ -333,8 +333,8 @@ void leave_silent(FanOutState& state, FanOutActions& out) {
 }
 
 // The network here may be down, and the job goes on without us. A host that has ended since the
-// last answer of this one was heard. Of one that never answered a follower, that is the beginning,
-// when the others told what had ended before.
+// last answer of this one was heard. A follower begins to ask a host that never answers at about
+// the moment at which the others tell it what had ended before.
 void wait_longer_if_alone(const FanOutState& state, const HostSilence& silence,
                           FanOutActions& out) {
   if (!state.policy.uses_daemons || state.stop_signal != 0 || state.is_end_armed) return;

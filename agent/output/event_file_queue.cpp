@@ -26,11 +26,12 @@ int EventFileQueue::open_file() {
     ::rename((path_ + kNextFile).c_str(), path_.c_str());
   const auto behind = file_behind_links(path_);
   if (behind.error != 0) return behind.error;
-  const bool is_link = behind.file != path_ || behind.is_nameless;
+  const bool is_link = behind.file != path_ || behind.is_open;
   const int links = is_link ? 0 : O_NOFOLLOW;  // none comes in between
   constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
   // What we make ourselves isn't judged: a server of files may give it another owner.
-  UniqueFd fd{::open(behind.file.c_str(), kFlags | O_EXCL, 0644)};
+  UniqueFd fd;
+  if (!behind.is_open) fd.reset(::open(behind.file.c_str(), kFlags | O_EXCL, 0644));
   const bool is_new = static_cast<bool>(fd);
   if (!is_new) fd.reset(::open(path_.c_str(), kFlags | links, 0644));
   struct stat info {};

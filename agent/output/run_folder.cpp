@@ -4,6 +4,7 @@
 #include "common/log.hpp"
 #include "common/made_folder.hpp"
 #include "common/text.hpp"
+#include "common/unmapped_id.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -135,17 +136,26 @@ std::string RunFolder::make_attempt(Round round) {
   return attempt;
 }
 
+// Some file systems show another owner of what we make: root's, or nobody where root is squashed.
+static bool is_of_other_user(uid_t owner) {
+  constexpr uid_t kNobody = 65534;
+  const bool is_squashed = owner == kNobody && !uid_of_unmapped();
+  return owner != ::geteuid() && owner != 0 && !is_squashed;
+}
+
 Result<void> make_worker_folder(const std::string& path, bool is_private) {
+  if (!is_private) {
+    std::error_code failed;
+    std::filesystem::create_directories(path, failed);
+    if (failed) return system_error(failed.value(), "create folder '" + path + "'");
+    return {};
+  }
   const auto run_folder = std::filesystem::path{path}.parent_path().parent_path();
-  std::error_code failed;
-  std::filesystem::create_directories(is_private ? run_folder.parent_path().string() : path,
-                                      failed);
-  if (failed) return system_error(failed.value(), "create folder '" + path + "'");
-  if (!is_private) return {};
+  auto made = make_with_parents(run_folder, 0700);
+  if (made.has_error()) return made;
   struct stat info {};
-  const bool is_new = ::mkdir(run_folder.c_str(), 0700) == 0;
-  const bool is_there = !is_new && ::lstat(run_folder.c_str(), &info) == 0;
-  if (is_there && (info.st_uid != ::geteuid() || S_ISLNK(info.st_mode)))
+  if (::lstat(run_folder.c_str(), &info) != 0 || S_ISLNK(info.st_mode) ||
+      is_of_other_user(info.st_uid))
     return system_error(EPERM, "create folder '" + path + "'");
   return make_with_parents(path, 0700);
 }

@@ -56,7 +56,7 @@ class RunFolder {
 };
 
 /// Makes <run folder>/attempt_<K>/<local rank>, and what is missing above it.
-/// @param is_private  those three are for their owner alone, whatever the umask is
+/// @param is_private  for their owner alone, whatever the umask is
 /// @return EPERM: the run folder is another user's, or a link, in the place of one that was removed
 Result<void> make_worker_folder(const std::string& path, bool is_private);
 

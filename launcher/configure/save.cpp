@@ -90,6 +90,7 @@ Result<void> check_place(const std::string& path) {
 
 Result<void> save_file(const std::string& path, std::string_view text) {
   if (path.empty()) return Error{Errc::bad_usage, "the path of the file is empty"};
+  if (const int refused = file_behind_links(path).error) return cannot_write(refused, path);
   std::error_code failed;
   std::string target = path;
   if (fs::is_symlink(path, failed)) {
@@ -104,7 +105,6 @@ Result<void> save_file(const std::string& path, std::string_view text) {
   struct stat old {};
   const bool is_there = ::stat(target.c_str(), &old) == 0;
   if (is_there && S_ISDIR(old.st_mode)) return cannot_write(EISDIR, path);
-  if (const int refused = file_behind_links(path).error) return cannot_write(refused, path);
   if (is_there && !S_ISREG(old.st_mode)) return write_into(target, text);
   // Renaming asks nobody; a file that was closed to writers stays as it is.
   if (is_there && ::access(target.c_str(), W_OK) != 0) return cannot_write(errno, path);

@@ -175,8 +175,11 @@ int follow_launch(const Invocation& call, const LaunchState& launch) {
   wish.shows_status = attaches;
   if (std::ranges::any_of(launch.parts, [](const auto& one) { return one.job.has_value(); }))
     wish.hosts = followers_of(call, launch);
-  // What a part does that can't be followed isn't known.
-  if (wish.hosts.size() == launch.parts.size()) wish.min_hosts = launch.record.min_hosts;
+  // What a part does that can neither be asked nor followed isn't known.
+  const bool is_any_hidden = std::ranges::any_of(launch.parts, [&](const auto& one) {
+    return !one.job && !one.why.empty() && !is_away(launch, one);
+  });
+  if (!is_any_hidden) wish.min_hosts = launch.record.min_hosts;
   if (wish.hosts.empty() && !unknown_nodes(launch).empty())
     return fail(CtlExit::no_service, launch.record.id + ": none of its nodes can be asked now");
   if (wish.hosts.empty()) return fail(CtlExit::no_such_job, "no node has a job of it");

@@ -257,6 +257,16 @@ class Report(JobTest):
             self.assertIn('"succeeded"' if flag == "--report" else '"job_end', read(folder + "/out"))
             os.unlink(folder + "/out")
 
+    def test_a_report_through_a_descriptor_that_is_a_pipe_was_lost(self):
+        """--report >(jq .)"""
+        read_end, write_end = os.pipe()
+        with os.fdopen(read_end) as reader:
+            ran = subprocess.run([ACC, "--num_processes", "1", "--report", f"/dev/fd/{write_end}", "--no_python", "true"], capture_output=True, text=True,
+                                 timeout=60, pass_fds=[write_end])
+            os.close(write_end)
+            self.assertEqual(ran.returncode, 0, ran.stderr)
+            self.assertIn('"succeeded"', reader.read())
+
     def test_a_report_into_the_file_of_the_standard_output_stayed_at_running(self):
         folder = self.enterContext(tempfile.TemporaryDirectory(prefix="acc-out-"))
         for place, code in (("/dev/stdout", 73), ("-", 0)):
@@ -272,9 +282,10 @@ class Report(JobTest):
         folder = self.enterContext(tempfile.TemporaryDirectory(prefix="acc-pipe-"))
         pipe = folder + "/pipe"
         os.mkfifo(pipe)
-        with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE, text=True) as reader:
-            ran = subprocess.run([os.path.join(BIN, "acc-test"), "--cpu", "--local_only", "--json", pipe], capture_output=True, text=True, timeout=60)
-            self.assertEqual(json.loads(reader.communicate(timeout=60)[0])["exit_code"], ran.returncode, ran.stderr)
+        reader = subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE, text=True)
+        self.addCleanup(lambda: (reader.kill(), reader.communicate()))
+        ran = subprocess.run([os.path.join(BIN, "acc-test"), "--cpu", "--local_only", "--json", pipe], capture_output=True, text=True, timeout=60)
+        self.assertEqual(json.loads(reader.communicate(timeout=60)[0])["exit_code"], ran.returncode, ran.stderr)
 
     def test_output_to_a_closed_standard_output_was_lost_without_a_word(self):
         """However short the job: that nobody reads may be found at its very end."""
