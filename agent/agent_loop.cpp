@@ -332,7 +332,8 @@ void AgentLoop::on_job_control(int signo) {
 // reparented to us.
 void AgentLoop::on_child_changed() {
   heed_lease();
-  if (group_.phase == Phase::running) terminal_.suspend_with_worker();
+  if (group_.phase == Phase::running && terminal_.look_for_stop())
+    group_.terminal.rank = terminal_.reader();
   if (group_.phase == Phase::killing) {
     left_overs_.kill();  // those just killed may have left new orphans
   } else if (group_.phase == Phase::stopping && group_.left_overs_due) {

@@ -113,11 +113,12 @@ GuardianBoard* make_board() {
   return page == MAP_FAILED ? nullptr : new (page) GuardianBoard{};
 }
 
-bool is_ancestor(pid_t pid) {
+/// `pid` itself counts.
+bool descends_from(pid_t ancestor, pid_t pid) {
   constexpr int kDeepest = 64;
-  pid_t at = ::getppid();
-  for (int i = 0; i < kDeepest && at > 1 && at != pid; ++i) at = read_process_stat(at).parent;
-  return at > 1 && at == pid;
+  for (int i = 0; i < kDeepest && pid > 1 && pid != ancestor; ++i)
+    pid = read_process_stat(pid).parent;
+  return pid > 1 && pid == ancestor;
 }
 
 // As the signal does it, so that a shell shows 148 for SIGTSTP. A group without a shell that could
@@ -304,14 +305,15 @@ class Guardian {
                              std::chrono::steady_clock::time_point now) const {
     constexpr std::chrono::seconds kEcho{1};
     return info.ssi_code != SI_KERNEL && key_at_ && now - *key_at_ < kEcho &&
-           is_ancestor(static_cast<pid_t>(info.ssi_pid));
+           descends_from(static_cast<pid_t>(info.ssi_pid), ::getppid());
   }
 
   // Another process of our group, a pager behind us, reads the terminal that a worker has, or sets
-  // its modes: all of the group but us are stopped by that. It is the group's from now on.
+  // its modes: all of the group but us are stopped by that. It is the group's from now on. The
+  // worker has the terminal before the agent has noted that.
   void share_terminal(int signo) {
-    const pid_t group = board_ != nullptr ? board_->terminal_group.load() : 0;
-    if (group > 0 && ::tcgetpgrp(STDIN_FILENO) == group) {
+    const pid_t foreground = ::tcgetpgrp(STDIN_FILENO);
+    if (board_ != nullptr && foreground > 0 && descends_from(agent_, foreground)) {
       board_->terminal_is_shared = true;
       ::tcsetpgrp(STDIN_FILENO, ::getpgrp());
       ::kill(0, SIGCONT);  // also to us, and so to the agent

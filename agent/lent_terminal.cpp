@@ -1,6 +1,8 @@
 #include "agent/lent_terminal.hpp"
 
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <utility>
@@ -13,11 +15,17 @@ namespace {
 // supervisor waits for that.
 constexpr Millis kWatchStays{200};
 
+bool is_output_a_pipe() {
+  struct stat info {};
+  return ::fstat(STDOUT_FILENO, &info) == 0 && S_ISFIFO(info.st_mode);
+}
+
 }  // namespace
 
 LentTerminal::LentTerminal(boost::asio::io_context& io, const GuardianLink& guardian,
                            std::optional<LocalRank> reader, const WorkerGroup& workers, Hooks hooks)
     : reader_{reader},
+      is_wanted_{!is_output_a_pipe()},
       terminal_{guardian.pid},
       guardian_{guardian},
       workers_{workers},
@@ -33,13 +41,13 @@ pid_t LentTerminal::reader_pid() const {
 // What we don't see of its keys, the guardian watches.
 void LentTerminal::lent() {
   interrupts_.reset();
-  note_terminal(guardian_, reader_pid());
+  note_terminal(guardian_, is_shared() ? 0 : reader_pid());
 }
 
 bool LentTerminal::lend_again() {
   const pid_t pid = reader_pid();
   if (is_shared()) note_terminal(guardian_, 0);
-  if (pid == 0 || is_shared() || !terminal_.can_lend()) return false;
+  if (pid == 0 || !is_lent_at_start()) return false;
   terminal_.lend_to(pid);
   lent();
   return true;
@@ -55,18 +63,22 @@ void LentTerminal::take_back(const WorkerRecord& worker, bool had_it) {
   if (!is_success(*worker.status) && !is_shared()) terminal_.restore_modes();
 }
 
-void LentTerminal::suspend_with_worker() {
+bool LentTerminal::look_for_stop() {
   const pid_t pid = reader_pid();
   siginfo_t info{};
-  if (pid == 0) return;
+  if (pid == 0) return false;
   if (::waitid(P_PID, static_cast<id_t>(pid), &info, WSTOPPED | WNOHANG) != 0 || info.si_pid == 0)
-    return;
-  const bool by_terminal =
-      info.si_status == SIGTSTP || info.si_status == SIGTTIN || info.si_status == SIGTTOU;
-  if (!by_terminal) return;
+    return false;
+  const bool by_use = info.si_status == SIGTTIN || info.si_status == SIGTTOU;
+  if (!by_use && info.si_status != SIGTSTP) return false;
+  if (by_use && !std::exchange(is_wanted_, true) && lend_again()) {
+    ::killpg(pid, SIGCONT);
+    return true;
+  }
   terminal_.take_back_from(pid);
   note_terminal(guardian_, 0);
   terminal_.suspend_job();
+  return false;
 }
 
 void LentTerminal::pressed() {

@@ -13,7 +13,9 @@
 namespace acc::agent {
 
 /// The worker that reads our stdin. Where that is a terminal, its process group is the foreground
-/// group from its start to its end, and Ctrl-C and Ctrl-Z go to it and not to us.
+/// group from its start to its end, and Ctrl-C and Ctrl-Z go to it and not to us. Where our output
+/// goes to a pipe, and so perhaps to a pager, which reads the terminal, too: not before it reads
+/// it.
 class LentTerminal {
  public:
   struct Hooks {
@@ -34,7 +36,7 @@ class LentTerminal {
   }
   /// Would a worker that is started now get the terminal?
   [[nodiscard]] bool is_lent_at_start() const {
-    return reader_ && !is_shared() && terminal_.can_lend();
+    return reader_ && is_wanted_ && !is_shared() && terminal_.can_lend();
   }
 
   /// The worker was started with it.
@@ -43,9 +45,11 @@ class LentTerminal {
   bool lend_again();
   /// @param had_it  the terminal, not only our stdin
   void take_back(const WorkerRecord& worker, bool had_it);
-  /// Ctrl-Z stopped the worker that has the terminal, or a background process tried to read it:
-  /// stops the guardian too, as the shell watches only that.
-  void suspend_with_worker();
+  /// The terminal may have stopped the worker: the first that reads it without having it gets it
+  /// and goes on; else, as after Ctrl-Z, the guardian is stopped too, as the shell watches only
+  /// that.
+  /// @return whether the worker has got it
+  bool look_for_stop();
   /// The guardian saw Ctrl-C.
   void pressed();
 
@@ -55,6 +59,7 @@ class LentTerminal {
   void obey(TerminalInterrupts::Answer answer);
 
   std::optional<LocalRank> reader_;
+  bool is_wanted_;  ///< by the worker
   Terminal terminal_;
   GuardianLink guardian_;
   const WorkerGroup& workers_;  // the agent owns both

@@ -472,7 +472,8 @@ except KeyboardInterrupt:
         for workers in (1, 2):
             with self.subTest(workers=workers):
                 self.start_shell(f"for i in 1 2; do {self.launch(workers, '$i')} 2>&1 | tee /dev/null; done; echo rest")
-                self.press_in_trial(workers)
+                self.read_until(b"trial 1", count=workers)
+                self.type(b"\x03")
                 self.assertEqual(self.exit_code(), -signal.SIGINT, self.text)
                 self.assertNotIn(b"trial 2", self.text)
                 self.assertNotIn(b"rest", self.text)
@@ -518,6 +519,24 @@ except KeyboardInterrupt:
                 self.type(b"\x03")
                 self.assertEqual(self.exit_code(), -signal.SIGINT, self.text)
                 self.assertNotIn(b"after", self.text)
+
+    def test_a_worker_whose_output_goes_to_a_pipe_gets_the_terminal_when_it_reads_it(self):
+        for first in ("", "import tty; tty.setcbreak(0); "):  # SIGTTIN, SIGTTOU
+            for shell in ("{} | cat; echo code ${{PIPESTATUS[0]}}", "set -m; sh -c '{} | cat; exit'; echo code"):
+                with self.subTest(first=first, shell=shell):
+                    folder = tempfile.mkdtemp(prefix="acc-terminal-")
+                    self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+                    write(folder + "/ask.py", f"import os\n{first}print('ask', flush=True)\nprint('got', os.read(0, 9), flush=True)\n"
+                          "try:\n    while True: os.read(0, 9)\nexcept KeyboardInterrupt: print('kept', flush=True)\n")
+                    job = f"{ACC} --num_processes 1 --no_python --quiet {shlex.quote(sys.executable)} {folder}/ask.py"
+                    self.start_shell(shell.format(job))
+                    self.read_until(b"ask")
+                    self.type(b"x\n")
+                    self.read_until(b"got b'x")
+                    self.type(b"\x03")  # the worker's own: it has the terminal
+                    self.read_until(b"kept")
+                    self.read_until(b"code 0" if "PIPE" in shell else b"code")
+                    self.assertEqual(self.exit_code(), 0)
 
     def test_a_pager_behind_a_launch_of_one_worker_was_stopped_at_its_first_key(self):
         """It reads the terminal that the worker has."""
