@@ -18,7 +18,7 @@ parser.add_argument("--crash-at-step", type=int, default=6)
 parser.add_argument("--crash-rank", type=int, default=1)
 args = parser.parse_args()
 
-rank = int(os.environ["RANK"])
+rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
 
 step = 0
@@ -30,8 +30,10 @@ if rank == 0:
 while step < args.steps:
     step += 1
     time.sleep(0.05)  # the work
-    if attempt == 0 and rank == args.crash_rank and step == args.crash_at_step:
-        while rank != 0 and not args.checkpoint.exists():  # a training's collectives keep its ranks together: here they may differ
+    if attempt == 0 and step == args.crash_at_step and args.crash_rank < world_size:
+        while rank != args.crash_rank:  # a training's collectives keep its ranks together: nobody gets past a crash
+            time.sleep(1)
+        while rank != 0 and not args.checkpoint.exists():
             time.sleep(0.01)
         print(f"rank {rank}: crashing on purpose at step {step}", flush=True)
         os.kill(os.getpid(), signal.SIGSEGV)
