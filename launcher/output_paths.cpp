@@ -116,12 +116,17 @@ Complaints check_output_paths(agent::JobPlan& plan, bool has_output,
                                                "' holds something else than " + wanted +
                                                ", and is left as it is: name another file"});
   };
-  keep("--report", plan.report_file, agent::kReportBegin, "a report");
+  if (plan.report_file != "-") keep("--report", plan.report_file, agent::kReportBegin, "a report");
   keep("--events", plan.events_file, "{", "events");
-  if (is_file_of_output(plan.report_file))
-    complaints.push_back({Errc::bad_usage, "--report: '" + printable(plan.report_file) +
-                                               "' is the file that the output goes to, which a "
-                                               "report would write over: --report - adds it"});
+  const auto refuse_output = [&](const char* flag, const std::string& path, const char* instead) {
+    if (!is_file_of_output(path)) return;
+    complaints.push_back({Errc::bad_usage, std::string{flag} + ": '" + printable(path) +
+                                               "' is the file that the output goes to, and one "
+                                               "would be written over the other: " +
+                                               instead});
+  };
+  refuse_output("--report", plan.report_file, "--report - adds it to the standard output");
+  refuse_output("--events", plan.events_file, "name another file");
   if (!plan.report_file.empty() && plan.report_file != "-")
     judge("--report", plan.report_file, why_no_file(plan.report_file),
           ": the job starts all the same");

@@ -275,8 +275,17 @@ class Report(JobTest):
                                      text=True, timeout=60)
             self.assertEqual(ran.returncode, code, ran.stderr)
         self.assertTrue(read(folder + "/out").startswith("hello\n{"))
-        refused = subprocess.run(f"{ACC} --num_processes 1 --report /dev/stdout --no_python true > {folder}/out", shell=True, capture_output=True, text=True)
-        self.assertIn("--report: '/dev/stdout' is the file that the output goes to", refused.stderr)
+        for flag in ("--report", "--events"):  # of which the output would be written over those
+            refused = subprocess.run(f"{ACC} --num_processes 1 {flag} /dev/stdout --no_python touch {folder}/ran > {folder}/out", shell=True, capture_output=True,
+                                     text=True)
+            self.assertIn(f"{flag}: '/dev/stdout' is the file that the output goes to", refused.stderr)
+            self.assertFalse(os.path.exists(folder + "/ran"))
+
+    def test_a_file_named_as_the_standard_output_is_kept_the_report_from_it(self):
+        folder = self.enterContext(tempfile.TemporaryDirectory(prefix="acc-dash-"))
+        write(folder + "/-", "something else")
+        ran = subprocess.run([ACC, "--num_processes", "1", "--report", "-", "--no_python", "true"], cwd=folder, capture_output=True, text=True, timeout=60)
+        self.assertEqual((ran.returncode, json.loads(ran.stdout)["verdict"], read(folder + "/-")), (0, "succeeded", "something else"), ran.stderr)
 
     def test_acc_test_s_results_for_a_pipe_ended_its_reader_at_the_start(self):
         folder = self.enterContext(tempfile.TemporaryDirectory(prefix="acc-pipe-"))
