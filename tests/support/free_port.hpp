@@ -5,6 +5,8 @@
 
 #include <catch2/catch.hpp>
 
+#include <unistd.h>
+
 #include <cstdint>
 
 namespace acc::runtime::testing {
@@ -17,10 +19,16 @@ inline UniqueFd occupied_port(std::uint16_t& port) {
   return *std::move(listener);
 }
 
+/// A port of loopback that is free now. Below those that the kernel hands out, and another one in
+/// each process: two tests that ran at a time were given the same.
 inline std::uint16_t free_port() {
-  std::uint16_t port = 0;
-  const auto held = occupied_port(port);
-  return port;
+  constexpr std::uint32_t kFirst = 12'000, kCount = 20'000, kOfProcess = 8;
+  static std::uint32_t calls = 0;
+  for (;;) {
+    const auto number = static_cast<std::uint32_t>(::getpid()) * kOfProcess + calls++;
+    const auto port = static_cast<std::uint16_t>(kFirst + number % kCount);
+    if (listen_at(*SocketAddress::numeric("127.0.0.1", port), 8).has_value()) return port;
+  }
 }
 
 }  // namespace acc::runtime::testing

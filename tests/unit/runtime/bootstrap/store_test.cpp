@@ -57,10 +57,7 @@ std::vector<Opened> every_kind() {
   auto memory = make_memory_store();
   const auto local = abstract_place();
   TcpStorePlace tcp = abstract_place();
-  std::uint16_t port = 0;
-  {
-    const auto held = testing::occupied_port(port);  // free again below, and not taken in between
-  }
+  const std::uint16_t port = testing::free_port();
   tcp.host = "127.0.0.1";
   tcp.ports = {port};
   auto local_server = open_tcp_store(local, in(10s));
@@ -232,8 +229,7 @@ TEST_CASE("a port that another program has is told at once, and no neighbour's i
 
 TEST_CASE("of a job's own ports rank 0 takes the first that is free", "[bootstrap][store]") {
   const Stranger stranger;
-  std::uint16_t port = 0;
-  { const auto held = testing::occupied_port(port); }
+  const std::uint16_t port = testing::free_port();
   auto place = abstract_place();
   place.host = "127.0.0.1";
   place.ports = {stranger.port, port};
@@ -258,8 +254,7 @@ TEST_CASE("a second rank 0 of a job is refused at once, and the first is named",
   SECTION("by an abstract name") {}
   SECTION("by a port") {
     place.host = "127.0.0.1";
-    place.ports = {0};
-    { const auto held = testing::occupied_port(place.ports[0]); }
+    place.ports = {testing::free_port()};
   }
   OtherProcess first{place};
   REQUIRE(first.said() == "in");
@@ -366,8 +361,7 @@ TEST_CASE("rank 0 without descriptors says so to itself and to who comes", "[boo
 }
 
 TEST_CASE("without rank 0 the others say where they looked", "[bootstrap][store]") {
-  std::uint16_t port = 0;
-  { const auto held = testing::occupied_port(port); }
+  const std::uint16_t port = testing::free_port();
   auto place = abstract_place(1, 3);
   place.host = "127.0.0.1";
   place.ports = {port};
