@@ -185,8 +185,7 @@ std::string port_hint(std::string_view words, std::uint16_t master_port) {
            " is the script's own choice, and taken: without a port in init_method, and without "
            "setting MASTER_PORT itself, it gets one that is free for this job";
   return "MASTER_PORT is taken: by another program (choose another --main_process_port, the same "
-         "on "
-         "all machines; on one, 0 is any free one), or by another rank, if each makes the store";
+         "on all machines; on one, 0 is any free one), or by another rank, if each makes the store";
 }
 
 // What env writes that a script's "#!/usr/bin/env python3\r" started, in any language: GNU's with

@@ -168,12 +168,12 @@ void heed_missing(FanOutState& state, HostIndex index, FanOutActions& out) {
       std::ranges::count_if(state.hosts, [](const FanOutHost& host) {
         return host.phase == HostPhase::running && !host.exit_code;
       }));
-  const bool needs_it = state.policy.min_hosts != 0 && state.phase == FanOutPhase::running &&
-                        state.stop_signal == 0 && !state.is_detached;
+  const bool may_be_missed = state.policy.min_hosts != 0 && state.phase == FanOutPhase::running &&
+                             state.stop_signal == 0 && !state.is_detached;
   const auto code = state.hosts[index].exit_code;
   const bool is_refused = code && is_refusal(*code);
   const bool is_known = state.missed && (!may_live(state, *state.missed) || !code);
-  if (!needs_it || is_known || left == 0) return;
+  if (!may_be_missed || is_known || left == 0) return;
   if (!is_refused && left >= state.policy.min_hosts) return;
   state.missed = index;
   state.is_rest_armed = false;

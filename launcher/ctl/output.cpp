@@ -138,12 +138,17 @@ std::vector<agent::RemoteHost> followers_of(const Invocation& call, const Launch
   return hosts;
 }
 
+/// Neither asked nor followed: what it does isn't known.
+bool is_hidden(const LaunchState& launch, const LaunchPartState& one) {
+  return !one.job && !one.why.empty() && !is_away(launch, one);
+}
+
 /// Of a launch that was followed without a node, or with one that could not be asked at first.
 /// @param exit  of those that were followed
 int code_of_rest(const LaunchState& launch, int exit, bool attaches) {
   std::vector<std::string> missing;
   for (const auto& one : launch.parts)
-    if (!one.job && !one.why.empty() && !is_away(launch, one)) missing.push_back(one.part.host);
+    if (is_hidden(launch, one)) missing.push_back(one.part.host);
   if (!missing.empty())
     tell("what was written on " + join(missing, ", ") +
          " is missing: could not be asked at the beginning; acc-ctl logs " + launch.record.id +
@@ -175,11 +180,9 @@ int follow_launch(const Invocation& call, const LaunchState& launch) {
   wish.shows_status = attaches;
   if (std::ranges::any_of(launch.parts, [](const auto& one) { return one.job.has_value(); }))
     wish.hosts = followers_of(call, launch);
-  // What a part does that can neither be asked nor followed isn't known.
-  const bool is_any_hidden = std::ranges::any_of(launch.parts, [&](const auto& one) {
-    return !one.job && !one.why.empty() && !is_away(launch, one);
-  });
-  if (!is_any_hidden) wish.min_hosts = launch.record.min_hosts;
+  // A hidden part may be what the job goes on with.
+  if (std::ranges::none_of(launch.parts, [&](const auto& one) { return is_hidden(launch, one); }))
+    wish.min_hosts = launch.record.min_hosts;
   if (wish.hosts.empty() && !unknown_nodes(launch).empty())
     return fail(CtlExit::no_service, launch.record.id + ": none of its nodes can be asked now");
   if (wish.hosts.empty()) return fail(CtlExit::no_such_job, "no node has a job of it");
