@@ -6,7 +6,7 @@ foreach(example ${examples})
   set(name "example: ${example}")
   add_test(NAME ${name}
     COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/examples_test.py $<TARGET_FILE:acc-launch> ${example})
-  set_tests_properties(${name} PROPERTIES LABELS "integration;examples" TIMEOUT 120 SKIP_RETURN_CODE 77)
+  set_tests_properties(${name} PROPERTIES LABELS "integration;examples" TIMEOUT 120 SKIP_RETURN_CODE 77 ${acc_python_first})
 endforeach()
 # They train with a worker per core.
 acc_computes("example: 08_fashion_mnist_cpp" 17)
