@@ -27,21 +27,11 @@ inline constexpr ReduceOp kAllOps[] = {ReduceOp::sum, ReduceOp::prod, ReduceOp::
                                        ReduceOp::avg};
 
 /// What rank `rank` of `ranks` contributes: `count` elements from index `first` on.
-[[nodiscard]] inline Bytes inputs(DType type, ReduceOp op, std::size_t first, std::size_t count,
-                                  int rank, int ranks, std::uint64_t round) {
-  selftest::Elements elements{type, count};
-  for (std::size_t i = 0; i < count; ++i)
-    elements.set(i, selftest::value_of(op, rank, ranks, first + i, static_cast<int>(round)));
-  return elements.bytes();
-}
+[[nodiscard]] Bytes inputs(DType type, ReduceOp op, std::size_t first, std::size_t count, int rank,
+                           int ranks, std::uint64_t round);
 /// What their reduction gives.
-[[nodiscard]] inline Bytes reductions(DType type, ReduceOp op, std::size_t first, std::size_t count,
-                                      int ranks, std::uint64_t round) {
-  selftest::Elements elements{type, count};
-  for (std::size_t i = 0; i < count; ++i)
-    elements.set(i, selftest::reduced(op, type, ranks, first + i, static_cast<int>(round)));
-  return elements.bytes();
-}
+[[nodiscard]] Bytes reductions(DType type, ReduceOp op, std::size_t first, std::size_t count,
+                               int ranks, std::uint64_t round);
 
 /// A buffer at an address that is `off` bytes behind an aligned one, with guards on both sides and
 /// poison inside.
