@@ -8,7 +8,7 @@ bin=$(cd "$1" && pwd) || exit 2
 export ACC_NCCL_LIBRARY="$bin/libfake_nccl.so" ACC_CUDART_LIBRARY="$bin/libfake_cudart.so"
 export ACC_CUDA_DRIVER_LIBRARY="$bin/libfake_cudart.so"
 export ACC_CUBLAS_LIBRARY="$bin/libfake_cublas.so" ACC_GPU_TRAINER="$bin/fashion_mnist_on_fakes"
-export ACC_GPU_BUDGET=2 ACC_GPU_GOALS=off
+export ACC_GPU_BUDGET=1 ACC_GPU_GOALS=off
 unset FAKE_NCCL FAKE_CUDA CUDA_VISIBLE_DEVICES NCCL_HOSTID OUT
 wrong=0
 

@@ -16,7 +16,7 @@ class DdpNodes(ClusterTest):
     def training(self, names="a b c", steps=40, first_steps=4000, **options):
         """`first_steps`: of the first attempt, which is to go on until the test breaks something, however late."""
         options.setdefault("nnodes", "2:3")
-        cluster = self.cluster(names, flags="--max_restarts 5", times=TIMES, **options)
+        cluster = self.cluster(names, flags="--max_restarts 5 --preload torch", times=TIMES, **options)
         self.script = os.path.join(cluster.folder, "train.py")
         write(self.script, "import os, runpy\n"
               f"os.environ['DDP_STEPS'] = '{first_steps}' if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0' else '{steps}'\n"

@@ -43,10 +43,10 @@ load() if os.environ["RANK"] == "1" else MPI_Barrier()
 
 
 class HangTest(JobTest):
-    def run_job(self, workers, words, code, flags="", program=None, timeout="4", env=None, deadline=90):
+    def run_job(self, workers, words, code, flags="", program=None, timeout="4", env=None, deadline=90, interpreter="--no_python"):
         """`timeout`: longer than a busy machine holds up a rank that is well, or it is named."""
         job = self.job(f"--num_processes {workers} --hang_timeout {timeout} --first_step_timeout 60 --grace 2 --log_dir logs "
-                       f"--report report.json --no_python {flags}", words, program=program or [WORKER], env=env)
+                       f"--report report.json {interpreter} {flags}", words, program=program or [WORKER], env=env)
         self.assertEqual(job.wait(deadline), code, job.stderr)
         self.assert_nothing_left(job)
         return job
@@ -417,18 +417,24 @@ for part in range(2):
 
 @unittest.skipUnless(TORCH_PYTHON, "no Python here has torch (Debian: python3-torch)")
 class Ddp(HangTest):
-    """Three ranks of PyTorch's DDP, one of which hangs; ACC_HANG_REPEATS runs each case so often."""
+    """Three ranks of PyTorch's DDP, one of which hangs; ACC_HANG_REPEATS runs each case so often. Most take torch from the agent, as three
+    imports keep two cores busy for seconds."""
 
-    def named(self, fault, stack, words=(), env=None):
+    def train(self, words, code, env=None, interpreter="--preload torch"):
+        return self.run_job(3, f"{words} ddp", code, program=[SCRIPT], timeout="5", deadline=180, interpreter=interpreter,
+                            env={"ACC_HEARTBEAT_FOLDER": MODULE, "PYTHON_EXEC": TORCH_PYTHON, **(env or {})})
+
+    def named(self, fault, stack, words=(), env=None, **options):
         for _ in range(int(os.environ.get("ACC_HANG_REPEATS", "1"))):
-            job = self.run_job(3, f"1000000 5 {fault} ddp", HANG, program=[TORCH_PYTHON, SCRIPT], timeout="5", deadline=180,
-                               env={"ACC_HEARTBEAT_FOLDER": MODULE, **(env or {})})
+            job = self.train(f"1000000 5 {fault}", HANG, env, **options)
             text = self.assert_culprit(job, int(fault[fault.index("=") + 1]), stack, words)
             print(f"{fault}: {self.report(job)['first_failure']['cause']}")
         return text
 
     def test_one_that_sleeps_in_python_is_named(self):
-        self.named("sleep=1@20", "sleep_for_ever", "ranks 0,2 wait for it")
+        for interpreter in ("--preload torch", ""):
+            with self.subTest(interpreter=interpreter):
+                self.named("sleep=1@20", "sleep_for_ever", "ranks 0,2 wait for it", interpreter=interpreter)
 
     @unittest.skipUnless(COMPILER and GDB, "needs a C compiler, and gdb or eu-stack")
     def test_one_that_spins_in_c_is_named(self):
@@ -441,8 +447,7 @@ class Ddp(HangTest):
         self.assertIn("spin_for_ever", text)  # the native stack
 
     def test_a_healthy_job_was_ended_as_one_rank_saved(self):
-        job = self.run_job(3, "30 5 save=1@20 ddp", 0, program=[TORCH_PYTHON, SCRIPT], timeout="5", deadline=180, env={"ACC_HEARTBEAT_FOLDER": MODULE})
-        self.assertNotIn("hung", job.stderr)
+        self.assertNotIn("hung", self.train("30 5 save=1@20", 0).stderr)
 
     def test_one_that_hangs_in_its_section_is_named(self):
         self.named("section=1@20", "sleep_for_ever", "hung in section 'evaluation', which may take 1 s")

@@ -57,7 +57,7 @@ class Slow(JobTest):
         made = subprocess.run(f"mkfs.ext4 -q {image} && mount -o loop {image} {folder}", shell=True, check=False, capture_output=True)
         if made.returncode != 0:
             self.skipTest(f"can't mount an ext4: {made.stderr}")
-        job = self.job(f"--num_processes 2 --redirects 3 --log_dir {folder} --report report.json", "mark=up lines=1500000")
+        job = self.job(f"--num_processes 2 --redirects 3 --log_dir {folder} --report report.json", "mark=up lines=600000")
         job.wait_events("up", 2)
         frozen = subprocess.run(["fsfreeze", "-f", folder], check=False, capture_output=True)
         if frozen.returncode != 0:
@@ -68,7 +68,7 @@ class Slow(JobTest):
         self.assertEqual(self.report(job)["losses"], [])
         for rank in "01":
             with open(f"{folder}/latest/attempt_0/{rank}/stdout.log", "rb") as f:
-                self.assertEqual(f.read(), b"".join(b"line %s %d\n" % (rank.encode(), i) for i in range(1_500_000)))
+                self.assertEqual(f.read(), b"".join(b"line %s %d\n" % (rank.encode(), i) for i in range(600_000)))
 
 
 class Stuck(JobTest):
