@@ -18,6 +18,9 @@ namespace {
 
 /// For the first group of this process, formed by another thread, to have its number written.
 constexpr auto kWriteTime = std::chrono::seconds{60};
+/// For a process that has its number to have its identity written; one that was killed in between
+/// never has.
+constexpr auto kIdentityTime = std::chrono::seconds{5};
 
 /// In clock ticks since the boot: with the pid the identity of a process. Empty: unknown.
 std::string start_time_of(pid_t pid) {
@@ -35,6 +38,16 @@ struct Identity {
   pid_t pid = ::getpid();
   std::string start_time = start_time_of(::getpid());
 };
+
+/// What is set at `key` within kIdentityTime.
+std::optional<std::string> identity_at(Store& store, const std::string& key) {
+  try {
+    return store.get(key, std::chrono::steady_clock::now() + kIdentityTime);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::timed_out) throw;
+    return std::nullopt;
+  }
+}
 
 /// A pid is used again, in a new pid namespace always: the start time is a part of the name.
 std::string name_of(const Identity& process) {
@@ -72,7 +85,7 @@ std::string RankProcess::key() const {
 
 std::optional<std::string> RankProcess::running_predecessor() {
   if (number_ == 0 || group_ != 0) return std::nullopt;
-  const auto text = store_.peek(process_key(number_ - 1));
+  const auto text = identity_at(store_, process_key(number_ - 1));
   const auto fields = text ? unpack(*text) : std::nullopt;
   if (!fields || fields->size() != 4 || fields->at(0) != host_facts().key) return std::nullopt;
   const auto pid = parse_number<pid_t>(fields->at(2));

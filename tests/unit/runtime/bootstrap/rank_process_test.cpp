@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <string>
+#include <thread>
 
 using namespace acc::runtime;
 using namespace std::chrono_literals;
@@ -116,4 +117,23 @@ TEST_CASE("two programs that run at once as one rank are found", "[bootstrap]") 
   first.end();
   Program fourth{place_of_rank(2)};
   CHECK(fourth.said() == "p/3/0");
+}
+
+TEST_CASE("of two programs that began at once as one rank both waited until the time was up",
+          "[bootstrap]") {
+  const auto server = open_tcp_store(place_of_rank(0), within(10s));
+  RankProcess self{*server, "another prefix", 3};
+  self.count_group();
+  const auto identity = server->get("another prefix/process/3/0", within(10s));
+  // This process is the first one, and slow: it has its number, and nothing is known of it yet.
+  REQUIRE(server->add("p/processes/3", 1) == 1);
+  std::thread slow{[&] {
+    (void)server->get("p/process/3/1", within(10s));  // the second one's
+    std::this_thread::sleep_for(50ms);
+    server->set("p/process/3/0", identity);
+  }};
+  Program second{place_of_rank(1)};
+  slow.join();
+  CHECK(second.said() ==
+        "p/1/0 beside 3 (host " + host_facts().name + ", pid " + std::to_string(::getpid()) + ")");
 }
