@@ -43,6 +43,12 @@ def python_with_torch(*modules):
     return None
 
 
+def with_whole_lines(environment):
+    """Python writes whole lines there (whole_lines/sitecustomize.py)."""
+    places = [str(pathlib.Path(__file__).resolve().parent / "whole_lines"), environment.get("PYTHONPATH")]
+    return {**environment, "PYTHONPATH": ":".join(filter(None, places))}
+
+
 def missing(expected, printed):
     def seen(line):
         rule = re.compile(".*".join(map(re.escape, line.split("…"))))
@@ -84,7 +90,7 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         os.symlink(ROOT / "examples", f"{scratch}/examples")
         for commands, expected in blocks_of(example):
-            done = subprocess.run(["bash", "-uc", commands], cwd=scratch, env=environment, stdin=subprocess.DEVNULL,
+            done = subprocess.run(["bash", "-uc", commands], cwd=scratch, env=with_whole_lines(environment), stdin=subprocess.DEVNULL,
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIMIT_S)
             printed = done.stdout.decode(errors="replace")
             print(commands, printed, sep="\n", end="\n\n")

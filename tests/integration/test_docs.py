@@ -12,7 +12,7 @@ import functools, glob, json, os, pathlib, re, shlex, shutil, subprocess, sys, t
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"))
 import markdown
-from examples_test import missing, python_with_torch
+from examples_test import missing, python_with_torch, with_whole_lines
 from hosts import Hosts, needs_hosts
 from harness import BIN, PATIENCE, SANITIZED, SLACK, main, until
 
@@ -27,7 +27,7 @@ FOREIGN = set("""--allow-run-as-root --bind-to --client-cert-auth --gpus-per-tas
 
 
 def environment():
-    return {**os.environ, "PATH": f"{os.path.abspath(BIN)}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    return with_whole_lines({**os.environ, "PATH": f"{os.path.abspath(BIN)}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"})
 
 
 # ---- commands in a text ----
