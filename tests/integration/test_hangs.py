@@ -765,7 +765,7 @@ class SeveralNodes(HangTest):
         return jobs
 
     def test_of_two_nodes_with_one_host_name_each_blamed_its_own_rank(self):
-        for job in self.start(2, "1000000 20 spin=3@100", "--hang_timeout 4", is_named=False):
+        for job in self.start(2, "1000000 20 sleep=3@100", "--hang_timeout 4", is_named=False):
             self.assertEqual(job.wait(60), 124, job.stderr)
             self.assertRegex(job.stderr, r"job failed: rank 3 (on \S+ )?hung: no heartbeat for \S+ s after step 100")
 

@@ -189,7 +189,7 @@ class TwoJobs(GroupsTest):
 
     @unittest.skipUnless(TORCH, "no Python here has torch (Debian: python3-torch)")
     def test_real_torchruns_at_once(self):
-        for _ in range(3):
+        for _ in range(2):
             port = free_port()
             jobs = [start([*TORCHRUN, "--nproc_per_node", "2", "--master_port", str(port + i), "--no_python", WORKER, "2", "both", "overlap"], JOB=f"j{i}")
                     for i in range(2)]

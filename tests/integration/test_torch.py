@@ -28,16 +28,14 @@ class Ddp(JobTest):
         self.assert_nothing_left(job)
         return job
 
-    def test_two_and_three_workers_train(self):
-        for workers in (2, 3):
-            self.assertIn(f"trained world={workers} attempt=0", self.run_ddp(workers).stdout)
+    def test_two_workers_train(self):
+        self.assertIn("trained world=2 attempt=0", self.run_ddp(2).stdout)
 
     def test_a_killed_rank_is_survived_by_a_restart(self):
-        for workers in (2, 3):
-            job = self.run_ddp(workers, "--max_restarts 1", kill="1@0")
-            self.assertIn(f"trained world={workers} attempt=1", job.stdout)
-            self.assertIn("rank 1", job.stderr)
-            self.assertIn("SIGKILL", job.stderr)
+        job = self.run_ddp(3, "--max_restarts 1", kill="1@0")
+        self.assertIn("trained world=3 attempt=1", job.stdout)
+        self.assertIn("rank 1", job.stderr)
+        self.assertIn("SIGKILL", job.stderr)
 
     def test_without_a_restart_left_the_first_failure_is_named(self):
         job = self.run_ddp(3, "--max_restarts 1", kill="2@always", code=137)

@@ -16,6 +16,7 @@ become_systemd() {
   mkdir "$work/fs/changes" "$work/fs/scratch" "$root"
   mount -t overlay overlay -o "lowerdir=/,upperdir=$work/fs/changes,workdir=$work/fs/scratch" "$root"
   cp -a "$tree/." "$root/"
+  rm -f "$root/var/lib/man-db/auto-update"  # or each package has the manual pages of all others read again
   # Waiting for the network of a machine that has none would only cost time.
   for node in systemd-networkd-wait-online NetworkManager-wait-online ifupdown-wait-online networking; do
     ln -sf /dev/null "$root/etc/systemd/system/$node.service"
