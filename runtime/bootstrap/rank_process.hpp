@@ -32,6 +32,7 @@ class RankProcess {
   [[nodiscard]] int number() const { return number_; }
   /// An earlier process of this rank that still runs. Two processes at once can't be one rank: the
   /// ranks wouldn't count them in the same order. One in another pid namespace isn't seen.
+  /// Waits up to 5 s for the one before to have written its identity.
   /// @return as describe() of its member: "0 (host b, pid 71)"
   [[nodiscard]] std::optional<std::string> running_predecessor();
 
