@@ -122,8 +122,8 @@ class Changes(unittest.TestCase):
         self.assertGreater(seen, 30)
         self.assertEqual(wrong, [])
 
-    def test_contributing_leads_to_each_of_these_tables(self):
-        linked = {target for _, target in markdown.links(text_of("CONTRIBUTING.md"))}
+    def test_readme_leads_to_each_of_these_tables(self):
+        linked = {target for _, target in markdown.links(text_of("README.md"))}
         for page in filter(lambda page: WHERE in text_of(page).splitlines(), markdown.all_pages()):
             self.assertIn(f"{page}#where-a-change-goes", linked)
 
