@@ -676,7 +676,17 @@ class Bursts(ClusterTest):
 class Strangers(ClusterTest):
     def test_five_hundred_connections_that_prove_nothing_cost_little(self):
         a, b = self.daemon("a"), self.daemon("b")
-        self.curl(a, "http://acc/v1/nodes/b/v1/node", user=ALICE)
+
+        def seconds_of(requests):
+            seconds = []
+            for _ in range(requests):
+                began = time.monotonic()
+                answer = self.curl(a, "http://acc/v1/nodes/b/v1/node", user=ALICE)
+                self.assertTrue(answer.get("name") == "b" or answer.get("code") in ("no_answer", "no_contact"), answer)
+                seconds.append(time.monotonic() - began if "name" in answer else float("inf"))
+            return sorted(seconds)
+
+        alone = seconds_of(7)[3]  # on this machine, with what it does besides
         before = b.status_of("VmRSS")
         code = ("import os,socket,sys\nlines=[]\n"
                 "for i in range(500):\n s=socket.create_connection((sys.argv[1],%d)); lines.append(s)\n"
@@ -685,14 +695,9 @@ class Strangers(ClusterTest):
         stranger = self.hosts.run("d", ["python3", "-c", code, self.hosts.address("b")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.addCleanup(stranger.communicate)
         self.assertEqual(stranger.stdout.readline().strip(), "up")
-        seconds = []
-        for _ in range(20):
-            began = time.monotonic()
-            answer = self.curl(a, "http://acc/v1/nodes/b/v1/node", user=ALICE)
-            self.assertTrue(answer.get("name") == "b" or answer.get("code") in ("no_answer", "no_contact"), answer)
-            seconds.append(time.monotonic() - began if "name" in answer else float("inf"))
-        self.assertLess(sorted(seconds)[10], 2 * SLACK, seconds)
-        self.assertLess(sorted(seconds)[17], 6 * SLACK, seconds)  # one or another is the machine's, which stood still
+        seconds = seconds_of(20)
+        self.assertLess(seconds[10], 2 * SLACK + 2 * alone, seconds)
+        self.assertLess(seconds[17], 6 * SLACK + 2 * alone, seconds)  # one or another is the machine's, which stood still
         if not SANITIZED:
             self.assertLess(b.status_of("VmRSS") - before, 8 * 1024)
         until(lambda: len(os.listdir(f"/proc/{b.pid}/fd")) < 40, "the closing of all", 20)
