@@ -3,10 +3,10 @@
 #include "common/error.hpp"
 #include "common/unique_fd.hpp"
 
+#include <sys/stat.h>
+
 #include <string>
 #include <string_view>
-
-struct stat;
 
 namespace acc {
 
