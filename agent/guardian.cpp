@@ -55,7 +55,7 @@ constexpr std::chrono::seconds kStoppedAgent{5};
 // On several hosts it leaves by itself, with the right exit code, one second after the third.
 constexpr std::chrono::seconds kDeafOnHosts{5};
 // A manager's signal reaches all processes of a job within that.
-constexpr std::chrono::milliseconds kBehindManager{200};
+constexpr std::chrono::milliseconds kBehindManager{500};
 constexpr std::chrono::nanoseconds kHeldAgent{std::chrono::milliseconds{200}};
 
 /// By SIGSTOP, or for another reason that SIGCONT ends.
