@@ -200,23 +200,29 @@ Actions on_emptied(GroupState& group, const Emptied& e) {
   const bool completed = !group.first_failure && !group.start_failure && !group.orders.stop &&
                          !group.lease_over && !group.stopped_by_signal;
   if (completed) {
-    actions.emplace_back(ReportCompleted{});
+    actions.emplace_back(ReportCompleted{e.progress});
   } else {
     actions.emplace_back(ReportStopped{e.progress});
   }
   return rest(group, std::move(actions));
 }
 
+// The coordinator found that none is left, and is gone before it could tell how the job ended.
+End end_without_restart(const GroupState& group) {
+  auto policy = group.restart;
+  policy.max_restarts = policy.max_no_progress = 0;  // the latter counts all nodes' progress
+  auto ledger = group.ledger;
+  const RoundResult round = group.first_failure
+                                ? RoundResult{failed_round(group, Emptied{{}, group.progress})}
+                                : RoundUnstartable{group.start_failure->errnum};
+  return std::get<End>(what_follows(policy, ledger, round, {}));
+}
+
 Actions on_close_timeout(GroupState& group) {
   if (!is_resting(group)) return {};
   if (group.stop_signal != 0) return finish_stopped(group);
   if (!is_ordered_for_good(group)) return {};
-  if (group.first_failure)
-    return finish(group, {Outcome::failed, shell_code(group.first_failure->status)});
-  if (group.start_failure) {
-    return finish(
-        group, {Outcome::cannot_start, to_int(exit_code_for_start(group.start_failure->errnum))});
-  }
+  if (group.first_failure || group.start_failure) return finish(group, end_without_restart(group));
   if (group.orders.stop->signo == 0)
     return finish(group, {Outcome::nodes_missing, to_int(ExitCode::failure)});
   group.stop_signal = group.orders.stop->signo;

@@ -56,8 +56,8 @@ std::optional<std::string> CoordinatedJob::take_lease_timer_warning() {
 void CoordinatedJob::report(const rendezvous::Failure& failure) {
   if (client_) client_->worker_failed(failure);
 }
-void CoordinatedJob::report_completed() {
-  if (client_) client_->workers_completed();
+void CoordinatedJob::report_completed(bool progress) {
+  if (client_) client_->workers_completed(progress);
 }
 void CoordinatedJob::report_stopped(bool progress) {
   if (client_) client_->workers_stopped(progress);

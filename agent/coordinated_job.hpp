@@ -33,7 +33,7 @@ class CoordinatedJob {
 
   // ---- the supervisor's reports ----
   void report(const rendezvous::Failure& failure);
-  void report_completed();
+  void report_completed(bool progress);
   void report_stopped(bool progress);
   void ask_job(int signo);
   void ask_restart(rendezvous::RendezvousClient::RestartAnswer answer);

@@ -227,7 +227,7 @@ void CoordinatorLink::report(const ReportStartFailed& a) {
   job_.report(failure);
 }
 
-void CoordinatorLink::report(const ReportCompleted&) { job_.report_completed(); }
+void CoordinatorLink::report(const ReportCompleted& a) { job_.report_completed(a.progress); }
 void CoordinatorLink::report(const ReportUnkillable&) {
   job_.report(unkillable_failure(node_facts()));
 }

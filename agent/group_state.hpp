@@ -226,7 +226,9 @@ struct ReportStartFailed {
   StartFailure failure;
 };
 /// All workers ended with 0, and no process of the round is left.
-struct ReportCompleted {};
+struct ReportCompleted {
+  bool progress = false;
+};
 /// No process of the round is left; also the answer to an order to stop when none was there.
 struct ReportStopped {
   bool progress = false;

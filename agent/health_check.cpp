@@ -61,7 +61,7 @@ std::vector<health::Probe> probes_of(const JobPlan& plan) {
   const auto add_folder = [&](const std::string& folder, const char* use) {
     if (!folder.empty()) probes.push_back({"disk", folder, use});
   };
-  const auto& progress = plan.restart.progress_file;
+  const auto& progress = plan.progress_file;
   add_folder(plan.output.log_dir, "logs");
   add_folder(plan.health.checkpoint_folder, "checkpoints");
   if (!progress.empty()) {

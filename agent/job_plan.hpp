@@ -228,6 +228,7 @@ struct JobPlan {
   Master master;
   ScriptProblem script_problem;  ///< only of a job on several machines: reported to the other nodes
   RestartPolicy restart;
+  std::string progress_file;  ///< --progress_file, watched on each node; empty: none
   StopPolicy stop;
   HangPolicy hang;
   OutputPlan output;

@@ -52,7 +52,6 @@ rendezvous::JobPolicy policy_of(const JobPlan& plan) {
   const auto& cluster = plan.cluster;
   rendezvous::JobPolicy policy;
   policy.restart = plan.restart;
-  policy.restart.progress_file.clear();
   policy.grace = plan.stop.grace;
   policy.preempt_signals.assign(plan.stop.preempt_signals.begin(), plan.stop.preempt_signals.end());
   policy.preempt_grace = plan.stop.preempt_grace;

@@ -186,8 +186,7 @@ std::variant<Launch, StartFailure> RoundStarter::prepare(const Order& order,
       find_on_path(plan_.command.front(), path != nullptr ? path : kDefaultPath);
   if (program_.empty()) return StartFailure{LocalRank{0}, ENOENT, "exec", {}};
 
-  if (!plan_.restart.progress_file.empty())
-    progress_seen_ = read_small_file(plan_.restart.progress_file);
+  if (!plan_.progress_file.empty()) progress_seen_ = read_small_file(plan_.progress_file);
   std::function<void(LocalRank)> make_folder;
   if (!error_folder.empty()) {
     make_folder = [this, round = order.round](LocalRank local) {
@@ -229,7 +228,7 @@ std::optional<Preloader::Program> RoundStarter::preload_program(
 }
 
 bool RoundStarter::progress_changed() const {
-  const auto& file = plan_.restart.progress_file;
+  const auto& file = plan_.progress_file;
   return !file.empty() && read_small_file(file) != progress_seen_;
 }
 

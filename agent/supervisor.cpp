@@ -41,9 +41,7 @@ RoundResult result_of(const GroupState& group, const Emptied& e) {
   if (group.stopped_by_signal) return RoundInterrupted{};
   if (group.start_failure) return RoundUnstartable{group.start_failure->errnum};
   if (!group.first_failure) return RoundSucceeded{};
-  const auto& failure = *group.first_failure;
-  const auto lived = std::chrono::duration_cast<Millis>(failure.when - group.round_started);
-  return FailedRound{failure.status, lived, e.progress, e.jitter_sample, failure.is_final};
+  return failed_round(group, e);
 }
 
 Actions after_round(GroupState& group, const Emptied& e) {

@@ -27,6 +27,12 @@ StopRequest stop_of(const GroupState& group) {
   return stop_request(group.stop_signal, group.stop.preempt_signals);
 }
 
+FailedRound failed_round(const GroupState& group, const Emptied& e) {
+  const auto& failure = *group.first_failure;
+  const auto lived = std::chrono::duration_cast<Millis>(failure.when - group.round_started);
+  return {failure.status, lived, e.progress, e.jitter_sample, failure.is_final};
+}
+
 void append(Actions& actions, const Actions& more) {
   actions.insert(actions.end(), more.begin(), more.end());
 }

@@ -13,6 +13,8 @@ inline constexpr Millis kHurriedGrace{2'000};  // after the second Ctrl-C, or al
 /// Whether trying again a moment later may help.
 [[nodiscard]] bool is_worth_a_retry(const StartFailure& failure);
 [[nodiscard]] StopRequest stop_of(const GroupState& group);
+/// Of a round with a first failure.
+[[nodiscard]] FailedRound failed_round(const GroupState& group, const Emptied& e);
 void append(Actions& actions, const Actions& more);
 
 Actions finish(GroupState& group, const End& end);

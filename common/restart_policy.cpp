@@ -20,7 +20,7 @@ void refill(const RestartPolicy& policy, RestartLedger& ledger, Millis lived) {
 RestartDecision decide_restart(const RestartPolicy& policy, RestartLedger& ledger,
                                const FailedRound& round) {
   const bool healthy = round.lived >= policy.healthy_after;
-  const bool progress = round.progress || (policy.progress_file.empty() && healthy);
+  const bool progress = round.progress || (!policy.has_progress_file && healthy);
 
   if (round.is_final || (round.status && in_classes(policy.never_retry, *round.status)))
     return {RestartVerdict::never_retry, Millis{0}};

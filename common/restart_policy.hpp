@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
 
 /// Whether a failed round is tried again (pure). The supervisor of one machine and the coordinator
@@ -31,8 +30,9 @@ struct RestartPolicy {
   Millis refill_after{0};
   /// End after this many failed rounds in a row without progress; 0: off.
   std::uint32_t max_no_progress = 0;
-  /// A changed content is progress, as is a reported checkpoint; empty: a healthy round is, too.
-  std::string progress_file;
+  /// A change of that file is progress, as is a reported checkpoint; without it a healthy round is,
+  /// too. Its path is each node's own (JobPlan).
+  bool has_progress_file = false;
   std::vector<CodeRange> never_retry;  ///< --no_restart_codes: end the job immediately
 };
 
@@ -50,7 +50,7 @@ struct FailedRound {
   /// Of the worker that failed first; empty: a node was lost, which no exit code class covers.
   std::optional<ExitStatus> status;
   Millis lived{0};             ///< from the round's start to the failure
-  bool progress = false;       ///< progress_file changed, or a checkpoint was reported
+  bool progress = false;       ///< --progress_file changed, or a checkpoint was reported
   double jitter_sample = 0.5;  ///< uniform in [0, 1), for the jitter
   bool is_final = false;       ///< the worker said that a restart won't help
 };

@@ -136,7 +136,7 @@ Complaints check_output_paths(agent::JobPlan& plan, bool has_output,
   if (!plan.events_file.empty())
     judge("--events", plan.events_file, why_no_appending(plan.events_file),
           ": the job starts all the same, and its events are dropped until that is mended");
-  const auto& progress = plan.restart.progress_file;
+  const auto& progress = plan.progress_file;
   if (!progress.empty() && ::access(folder_of(progress).c_str(), F_OK) != 0) {
     warnings.push_back("--progress_file: there is no folder '" + printable(folder_of(progress)) +
                        "' yet: as long as '" + printable(progress) +

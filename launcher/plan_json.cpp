@@ -66,7 +66,8 @@ Json launch(const JobSpec& spec, const agent::JobPlan& plan) {
           {"pmi", plan.pmi}};
 }
 
-Json restart(const agent::RestartPolicy& policy) {
+Json restart(const agent::JobPlan& plan) {
+  const auto& policy = plan.restart;
   Json codes = Json::array();
   for (const auto& range : policy.never_retry) codes.push_back({range.first, range.last});
   return {{"max_restarts", policy.max_restarts},
@@ -75,7 +76,7 @@ Json restart(const agent::RestartPolicy& policy) {
           {"healthy_after_s", seconds(policy.healthy_after)},
           {"refill_after_s", seconds(policy.refill_after)},
           {"max_no_progress", policy.max_no_progress},
-          {"progress_file", text_or_null(policy.progress_file)},
+          {"progress_file", text_or_null(plan.progress_file)},
           {"no_restart_codes", codes}};
 }
 
@@ -165,7 +166,7 @@ std::string plan_to_json(const JobSpec& spec, const agent::JobPlan& plan) {
     out["cluster"] = cluster(plan.cluster);
   if (plan.kind == agent::JobKind::deepspeed)
     out["deepspeed_env_file"] = deepspeed_env({plan.env.begin(), plan.env.end()}).lines;
-  out["restart"] = restart(plan.restart);
+  out["restart"] = restart(plan);
   out["stop"] = stop(plan.stop);
   out["hang"] = hang(plan.hang);
   out["output"] = output(plan.output);

@@ -47,7 +47,8 @@ class Policies {
     policy.healthy_after = time("healthy_time"_key);
     policy.refill_after = time("restart_refill"_key);
     policy.max_no_progress = count("max_no_progress"_key);
-    policy.progress_file = spec_.text("progress_file"_key);
+    plan_.progress_file = spec_.text("progress_file"_key);
+    policy.has_progress_file = !plan_.progress_file.empty();
     take("no_restart_codes"_key, parse_codes(spec_.text("no_restart_codes"_key)),
          policy.never_retry);
     if (const auto* interval = std::get_if<double>(&spec_.value("monitor_interval"_key).data))

@@ -63,8 +63,8 @@ void CoordinatorClient::on(const Frame& frame, const Welcome& welcome, Instant n
   if (is_new && !unsent_.failure) unsent_.failure = told_failure_.as_of(now);
   if (unsent_.failure) send(WorkerFailed{*unsent_.failure}, out);
   // What happened between the Join and its answer.
-  if (state_ != joined_with_ && state_ == NodeState::completed) send(Completed{}, out);
-  if (state_ != joined_with_ && state_ == NodeState::stopped) send(Stopped{}, out);
+  if (state_ != joined_with_ && state_ == NodeState::completed) send(Completed{had_progress_}, out);
+  if (state_ != joined_with_ && state_ == NodeState::stopped) send(Stopped{had_progress_}, out);
   if (unsent_.signal) send(SignalRequest{*unsent_.signal}, out);
   unsent_ = {};
   heartbeat(now, out);
@@ -90,6 +90,7 @@ void CoordinatorClient::on(const Frame& frame, const Assigned& assigned, Instant
   epoch_ = frame.epoch;
   oldest_round_ = epoch_.round;
   state_ = NodeState::assigned;
+  had_progress_ = false;
   standbys_.set(assigned.standbys);
   place_ = {.epoch = epoch_,
             .node_rank = assigned.node_rank,
@@ -163,7 +164,7 @@ void CoordinatorClient::on(const Frame& frame, const Stop& stop, Instant now, Cl
   }
   if (state_ == NodeState::completed) out.emplace_back(StopOfCompleted{stop});
   if (state_ != NodeState::nothing) state_ = NodeState::stopped;
-  send(Stopped{}, out);
+  send(Stopped{had_progress_}, out);
 }
 
 void CoordinatorClient::on(const Frame& frame, const Signal& signal, Instant, ClientActions& out) {
@@ -211,13 +212,14 @@ ClientActions CoordinatorClient::worker_failed(const Failure& failure, Instant) 
   return out;
 }
 
-ClientActions CoordinatorClient::workers_completed(Instant) {
+ClientActions CoordinatorClient::workers_completed(bool progress, Instant) {
   ClientActions out;
   if (!has_workers()) return out;
   state_ = NodeState::completed;
+  had_progress_ = progress;
   lease_.drop();
   out.emplace_back(ClearLease{});
-  if (phase_ == LinkPhase::joined) send(Completed{}, out);
+  if (phase_ == LinkPhase::joined) send(Completed{progress}, out);
   return out;
 }
 
@@ -227,6 +229,7 @@ ClientActions CoordinatorClient::workers_stopped(bool progress, Instant now) {
   // of this round has begun.
   if (state_ == NodeState::nothing || state_ == NodeState::assigned) return out;
   state_ = NodeState::stopped;
+  had_progress_ = progress;
   lease_.drop();
   out.emplace_back(ClearLease{});
   if (phase_ == LinkPhase::joined) send(Stopped{progress}, out);

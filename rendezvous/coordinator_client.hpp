@@ -166,7 +166,7 @@ class CoordinatorClient {
   // ---- from this node's supervisor ----
   ClientActions port_reserved(std::uint16_t port, Instant now);
   ClientActions worker_failed(const Failure& failure, Instant now);
-  ClientActions workers_completed(Instant now);
+  ClientActions workers_completed(bool progress, Instant now);
   ClientActions workers_stopped(bool progress, Instant now);
   ClientActions signal_received(int signo);
   /// Nothing without a coordinator: a later one would surprise.
@@ -272,6 +272,7 @@ class CoordinatorClient {
   Round oldest_round_{0};
   NodeState state_ = NodeState::nothing;
   NodeState joined_with_ = NodeState::nothing;  ///< as sent in the last Join
+  bool had_progress_ = false;                   ///< this node's workers, in the round that ended
   RoundPlace place_;
   std::uint16_t port_ = 0;        ///< reserved for the workers' store of this round
   bool is_stop_ordered_ = false;  ///< of this round

@@ -110,9 +110,11 @@ void Membership::on(NodeIndex index, const WorkerFailed& failed, Instant now,
     stop_round(Stop::Why::restart, on_node(*failures_.now), now, out);
 }
 
-void Membership::on(NodeIndex index, const Completed&, Instant now, MembershipActions& out) {
+void Membership::on(NodeIndex index, const Completed& completed, Instant now,
+                    MembershipActions& out) {
   const auto rank = places_.of_node(index);
   if (!rank || places_[*rank].state != NodeState::running) return;
+  failures_.progress = failures_.progress || completed.progress;
   places_[*rank].state = NodeState::completed;
   places_[*rank].has_completed = true;
   ++completed_;
@@ -198,6 +200,7 @@ void Membership::on(NodeIndex index, const SignalRequest& request, Instant now,
     end_signal_.signo = request.signo;
     end_signal_.by = name;
     end_signal_.while_well = phase_ == MembershipPhase::running;
+    restart_is_asked_ = false;  // a failure without a restart decides the exit code (P6)
   }
   const std::string reason = signal_name(request.signo) + " to the agent on " + by;
   if (phase_ == MembershipPhase::running || phase_ == MembershipPhase::stopping) {

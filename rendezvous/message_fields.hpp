@@ -83,9 +83,9 @@ void fields(A& a, Is<CodeRange> auto& part) {
 template <class A>
 void fields(A& a, Is<RestartPolicy> auto& part) {
   auto& [max_restarts, delay_base, delay_max, jitter, healthy_after, refill_after, max_no_progress,
-         progress_file, never_retry] = part;
+         has_progress_file, never_retry] = part;
   a(max_restarts, delay_base, delay_max, jitter, healthy_after, refill_after, max_no_progress,
-    progress_file, limited(never_retry, kMaxCodeRanges));
+    has_progress_file, limited(never_retry, kMaxCodeRanges));
 }
 template <class A>
 void fields(A& a, Is<JobPolicy> auto& part) {
@@ -121,7 +121,10 @@ void fields(A& a, Is<WorkerFailed> auto& m) {
   a(failure);
 }
 template <class A>
-void fields(A&, Is<Completed> auto&) {}
+void fields(A& a, Is<Completed> auto& m) {
+  auto& [progress] = m;
+  a(progress);
+}
 template <class A>
 void fields(A& a, Is<Stopped> auto& m) {
   auto& [progress] = m;

@@ -142,7 +142,7 @@ struct Standby {
 /// The job's settings for restarts and stops. The coordinator takes them from its own node's plan;
 /// a standalone one from the first agent that joins.
 struct JobPolicy {
-  RestartPolicy restart;  ///< progress_file stays empty: each node watches its own
+  RestartPolicy restart;
   Millis grace{15'000};
   std::vector<std::int32_t> preempt_signals;
   Millis preempt_grace{30'000};
@@ -197,10 +197,13 @@ struct Heartbeat {
 struct WorkerFailed {
   Failure failure;
 };
-struct Completed {};
+/// All workers of this node exited with 0.
+struct Completed {
+  bool progress = false;  ///< as that of Stopped
+};
 /// No process of the round is left on this node.
 struct Stopped {
-  bool progress = false;  ///< --progress_file changed during the round
+  bool progress = false;  ///< in the round: --progress_file changed, or a checkpoint was reported
 };
 /// A signal that one agent received, meant for the whole job.
 struct SignalRequest {

@@ -37,7 +37,9 @@ void RendezvousClient::port_reserved(std::uint16_t port) {
 void RendezvousClient::worker_failed(const Failure& failure) {
   perform(client_.worker_failed(failure, time_of_event()));
 }
-void RendezvousClient::workers_completed() { perform(client_.workers_completed(time_of_event())); }
+void RendezvousClient::workers_completed(bool progress) {
+  perform(client_.workers_completed(progress, time_of_event()));
+}
 void RendezvousClient::workers_stopped(bool progress) {
   perform(client_.workers_stopped(progress, time_of_event()));
 }

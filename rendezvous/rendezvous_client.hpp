@@ -64,7 +64,7 @@ class RendezvousClient {
 
   // ---- events of the workers ----
   void worker_failed(const Failure& failure);
-  void workers_completed();
+  void workers_completed(bool progress);
   void workers_stopped(bool progress);
   void signal_received(int signo);
   /// Empty: all workers start anew. Else why they don't.

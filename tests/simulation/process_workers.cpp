@@ -144,9 +144,9 @@ void Process::act(const agent::ReportStartFailed& report) {
   carry_out(client_->worker_failed(agent::failure_of(report.failure, node_facts()), now()));
 }
 
-void Process::act(const agent::ReportCompleted&) {
+void Process::act(const agent::ReportCompleted& report) {
   note("its workers are done");
-  carry_out(client_->workers_completed(now()));
+  carry_out(client_->workers_completed(report.progress, now()));
 }
 
 void Process::act(const agent::ReportStopped& report) {

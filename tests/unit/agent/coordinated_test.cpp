@@ -336,6 +336,14 @@ SCENARIO("the job was to end for good, and the coordinator never closes it",
     CHECK(story.emptied() == "report stopped, close_timeout 25 s");
     CHECK(story.fires(Timer::close_timeout) == "finish failed 7");
   }
+  WHEN("it had failed with a code of --no_restart_codes") {
+    story.group.restart.never_retry = {{7, 7}};
+    story.exits(0, Exited{7});
+    story.stop(0, seconds{15}, true);
+    story.exits(1, Signaled{SIGTERM});
+    story.emptied();
+    CHECK(story.fires(Timer::close_timeout) == "finish never_retry 7");
+  }
   WHEN("a signal came to another node") {
     story.stop(SIGTERM, seconds{15}, true);
     story.all_end();

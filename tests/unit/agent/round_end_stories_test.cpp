@@ -21,11 +21,25 @@ struct Row {
   std::optional<ExitStatus> failure;  ///< of rank 0
   int errnum = 0;                     ///< or: rank 0 can't be started
   int signal_before = 0;              ///< while all is well
+  bool restart_asked = false;         ///< while the failed round ends, before that signal
   int signal_after = 0;               ///< while the failed round ends
   bool is_final = false;
+  Millis lived{1'000};        ///< the failed round; from two seconds on it was healthy
+  bool has_progress = false;  ///< where rank 1 is
   End expected{};
   bool restarts = false;
+  bool has_progress_file = false;
+  std::uint32_t max_no_progress = 0;
 };
+
+RestartPolicy policy_of(const Row& row) {
+  RestartPolicy policy;
+  policy.max_restarts = row.max_restarts;
+  policy.healthy_after = Millis{2'000};
+  policy.has_progress_file = row.has_progress_file;
+  policy.max_no_progress = row.max_no_progress;
+  return policy;
+}
 
 const Row kRows[] = {
     {.what = "a failure without a restart",
@@ -72,6 +86,48 @@ const Row kRows[] = {
      .failure = std::nullopt,
      .errnum = ETXTBSY,
      .expected = {Outcome::cannot_start, 71}},
+    {.what = "a signal of --preempt_signals",
+     .max_restarts = 1,
+     .failure = std::nullopt,
+     .signal_before = SIGUSR1,
+     .expected = {Outcome::preempted, 75}},
+    {.what = "a restart is asked for while a failed round ends, none left",
+     .max_restarts = 0,
+     .failure = Exited{7},
+     .restart_asked = true,
+     .restarts = true},
+    {.what = "and then SIGTERM",
+     .max_restarts = 0,
+     .failure = Exited{7},
+     .restart_asked = true,
+     .signal_after = SIGTERM,
+     .expected = {Outcome::failed, 7}},
+    {.what = "and then SIGTERM, a restart left",
+     .max_restarts = 1,
+     .failure = Exited{7},
+     .restart_asked = true,
+     .signal_after = SIGTERM,
+     .expected = {Outcome::stopped, 143}},
+    {.what = "a healthy round, in which the progress file didn't change",
+     .max_restarts = 9,
+     .failure = Exited{7},
+     .lived = Millis{3'000},
+     .expected = {Outcome::no_progress, 93},
+     .has_progress_file = true,
+     .max_no_progress = 1},
+    {.what = "a healthy round without such a file",
+     .max_restarts = 9,
+     .failure = Exited{7},
+     .lived = Millis{3'000},
+     .restarts = true,
+     .max_no_progress = 1},
+    {.what = "a short round with progress",
+     .max_restarts = 9,
+     .failure = Exited{7},
+     .has_progress = true,
+     .restarts = true,
+     .has_progress_file = true,
+     .max_no_progress = 1},
 };
 
 /// Nothing: a restart follows.
@@ -79,7 +135,8 @@ std::optional<End> on_one_node(const Row& row) {
   using namespace agent;
   GroupState group;
   group.size = 2;
-  group.restart.max_restarts = row.max_restarts;
+  group.restart = policy_of(row);
+  group.stop.preempt_signals = {SIGUSR1};
   Instant now{std::chrono::hours{1}};
   step(group, Began{now});
   if (row.errnum != 0) {
@@ -90,22 +147,28 @@ std::optional<End> on_one_node(const Row& row) {
     step(group, RoundStarted{now});
     if (row.signal_before != 0) step(group, SignalArrived{row.signal_before, now});
     const auto status = row.failure.value_or(Signaled{row.signal_before});
+    now += row.lived;
     step(group, WorkerExited{LocalRank{0}, status, now, row.is_final});
+    if (row.restart_asked) step(group, RestartAsked{now});
     if (row.signal_after != 0) step(group, SignalArrived{row.signal_after, now});
     step(group, WorkerExited{LocalRank{1}, Signaled{SIGTERM}, now});
   }
-  for (const auto& action : step(group, Emptied{now})) {
+  for (const auto& action : step(group, Emptied{now, row.has_progress})) {
     if (const auto* finish = std::get_if<Finish>(&action)) return finish->end;
   }
-  CHECK(group.restart_is_due == false);  // the restart began
+  CHECK_FALSE(group.restart_is_due);  // it began
   return std::nullopt;
 }
 
 std::optional<End> on_two_nodes(const Row& row) {
   using namespace rendezvous;
-  RunningJob job{2, row.max_restarts};
+  auto options = options_for(2, 2);
+  options.policy->restart = policy_of(row);
+  options.policy->preempt_signals = {SIGUSR1};
+  RunningJob job{options, 2};
   const auto [a, b] = std::pair{job.peers[0], job.peers[1]};
   if (row.signal_before != 0) job.says(a, SignalRequest{row.signal_before});
+  job.pass(row.lived - kSecond);  // one has passed
   if (row.failure || row.errnum != 0) {
     Failure failure;
     failure.is_final = row.is_final;
@@ -120,7 +183,9 @@ std::optional<End> on_two_nodes(const Row& row) {
     }
     job.says(a, WorkerFailed{failure});
   }
+  if (row.restart_asked) job.says(b, RestartRequest{});
   if (row.signal_after != 0) job.says(b, SignalRequest{row.signal_after});
+  job.says(b, Stopped{row.has_progress});
   job.all_stopped();
   if (!job.over) {
     CHECK(job.phase() == MembershipPhase::assigning);

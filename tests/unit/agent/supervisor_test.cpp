@@ -175,7 +175,7 @@ TEST_CASE("a healthy time gives restarts back when asked to", "[agent][superviso
 TEST_CASE("rounds without progress end the job as hopeless", "[agent][supervisor]") {
   Story story{1, 100};
   story.group.restart.max_no_progress = 3;
-  story.group.restart.progress_file = "checkpoint";
+  story.group.restart.has_progress_file = true;
   story.running();
   story.next_round(story.fails_whole_round(Exited{1}, false));
   story.next_round(story.fails_whole_round(Exited{1}, true));

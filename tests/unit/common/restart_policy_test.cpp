@@ -70,7 +70,7 @@ TEST_CASE("rounds without progress in a row are hopeless, one with progress star
   RestartPolicy policy;
   policy.max_restarts = 100;
   policy.max_no_progress = 2;
-  policy.progress_file = "checkpoint";
+  policy.has_progress_file = true;
   RestartLedger ledger;
   CHECK(verdict(policy, ledger, failed(Exited{1})) == RestartVerdict::restart);
   CHECK(verdict(policy, ledger, failed(Exited{1}, seconds{1}, true)) == RestartVerdict::restart);

@@ -187,13 +187,15 @@ TEST_CASE("our own flags reach the plan", "[launcher][plan]") {
   Trial c{{"--num_processes=2", "--grace=5", "--preempt_signals=TERM,USR1", "--restart_delay=0",
            "--no_restart_codes=2,64-78", "--log_rotate_size=1M", "--capture=no", "--color=never",
            "--stdin=1", "--report=r.json", "--max_no_progress=3", "--restart_refill=1h", "-r", "1",
-           "--local_ranks_filter=0", "s.py"}};
+           "--local_ranks_filter=0", "--progress_file=saved", "s.py"}};
   const auto plan = c.planned().plan;
   CHECK(plan.stop.grace == Millis{5000});
   CHECK(plan.stop.preempt_signals == std::vector<int>{SIGTERM, SIGUSR1});
   CHECK(plan.restart.delay_base == Millis{0});
   CHECK(plan.restart.never_retry.size() == 2);
   CHECK(plan.restart.max_no_progress == 3);
+  CHECK(plan.restart.has_progress_file);
+  CHECK(plan.progress_file == "saved");
   CHECK(plan.restart.refill_after == Millis{3'600'000});
   CHECK(plan.output.rotate_bytes == 1U << 20U);
   CHECK(plan.output.capture == agent::Choice::no);

@@ -203,7 +203,7 @@ TEST_CASE("a text that is too long is cut between two characters", "[rendezvous]
 }
 
 TEST_CASE("frames that aren't whole or not known are refused in words", "[rendezvous][codec]") {
-  auto frame = encode({}, Completed{});
+  auto frame = encode({}, TableRequest{});
   CHECK(complaint_of("") == "frame of 0 bytes, a header has 24");
   CHECK(complaint_of(frame + "x") == "frame of 25 bytes that says 24");
   CHECK(complaint_of(std::string(kMaxFrame + 1, '\0')) ==

@@ -200,13 +200,15 @@ SCENARIO("the round is stopped", "[rendezvous][member]") {
     }
   }
   WHEN("they have completed already") {
-    desk.take(desk.client.workers_completed(desk.now));
-    CHECK(desk.sent<Completed>().size() == 1);
+    desk.take(desk.client.workers_completed(true, desk.now));
+    REQUIRE(desk.sent<Completed>().size() == 1);
+    CHECK(desk.sent<Completed>()[0].progress);
     CHECK(desk.all<ClearLease>().size() == 1);
     desk.hears(Stop{});
     THEN("that is confirmed at once") {
       CHECK(desk.all<OrderStop>().empty());
-      CHECK(desk.sent<Stopped>().size() == 1);
+      REQUIRE(desk.sent<Stopped>().size() == 1);
+      CHECK(desk.sent<Stopped>()[0].progress);
       CHECK(desk.client.state() == NodeState::stopped);
       CHECK(desk.all<StopOfCompleted>().size() == 1);
     }
@@ -386,7 +388,7 @@ SCENARIO("something happens while there is no connection", "[rendezvous][member]
     }
   }
   WHEN("all workers complete") {
-    desk.take(desk.client.workers_completed(desk.now));
+    desk.take(desk.client.workers_completed(false, desk.now));
     desk.link_up();
     THEN("the Join says so") { CHECK(desk.last_sent<Join>().state == NodeState::completed); }
   }
@@ -431,7 +433,7 @@ SCENARIO("a signal comes to this agent", "[rendezvous][member]") {
   THEN("what ends nothing is passed on to the workers") {
     desk.hears(Signal{SIGUSR2});
     CHECK(desk.only<OrderSignal>().signal.signo == SIGUSR2);
-    desk.take(desk.client.workers_completed(desk.now));
+    desk.take(desk.client.workers_completed(false, desk.now));
     desk.hears(Signal{SIGUSR2});
     CHECK(desk.all<OrderSignal>().size() == 1);
   }

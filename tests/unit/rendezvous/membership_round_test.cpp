@@ -447,13 +447,23 @@ SCENARIO("restarts are booked for the whole job", "[rendezvous][membership]") {
       CHECK(job.over->exit_code == 93);
     }
     SECTION("some on another node than the failure's") {
-      // The coordinator's policy has no file: what the nodes tell counts.
-      options.policy->restart.progress_file = "progress";
+      options.policy->restart.has_progress_file = true;
       RunningJob job{options, 2};
       for (int i = 0; i < 4; ++i) {
         job.says(job.peers[1], WorkerFailed{exited(1)});
         job.says(job.peers[1], Stopped{false});
         job.says(job.peers[0], Stopped{true});
+        job.pass(kSecond);
+        job.next_round_starts();
+      }
+      CHECK(job.membership().ledger().without_progress == 0);
+    }
+    SECTION("some on a node whose workers had completed") {
+      options.policy->restart.has_progress_file = true;
+      RunningJob job{options, 2};
+      for (int i = 0; i < 4; ++i) {
+        job.says(job.peers[0], Completed{true});
+        fails(job, exited(1));
         job.pass(kSecond);
         job.next_round_starts();
       }
