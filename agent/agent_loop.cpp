@@ -519,15 +519,15 @@ void AgentLoop::act(const DisarmTimer& a) { timers_.disarm(a.timer); }
 void AgentLoop::act(const Finish& a) {
   ending_.decide(a.end);
   if (preloader_) preloader_->stop();
-  const bool holds_office = link_ && a.end.outcome == Outcome::unfit;
-  if (!holds_office) signals_.stop();
+  const bool keeps_coordinator = link_ && a.end.outcome == Outcome::unfit;
+  if (!keeps_coordinator) signals_.stop();
   if (services_) services_->close();
   health_.close();
   control_.close();
   status_.close();
   telemetry_.close();
   if (!link_) return io_.stop();
-  link_->job().leave(ending_.words_for_others(), holds_office, [this] {
+  link_->job().leave(ending_.words_for_others(), keeps_coordinator, [this] {
     signals_.stop();
     io_.stop();
   });

@@ -31,7 +31,7 @@ Result<void> CoordinatedJob::begin(std::function<void(const Error&)> cannot_list
 
 void CoordinatedJob::on_order(const rendezvous::NodeOrder& order) {
   if (const auto* lease = std::get_if<rendezvous::SetLease>(&order))
-    return hold_lease(guardian_, lease->end, plan_.cluster.lease);
+    return hold_lease(guardian_, lease->end, plan_.cluster.timings.lease);
   // A lease that isn't needed any more lies in the past soon: a frozen agent that thaws right
   // before it starts a worker is then still stopped by it.
   if (std::holds_alternative<rendezvous::ClearLease>(order)) return release_lease(guardian_);
@@ -79,11 +79,12 @@ void CoordinatedJob::table(rendezvous::RendezvousClient::TableAnswer answer) {
   if (client_) client_->table(std::move(answer));
 }
 
-void CoordinatedJob::leave(const std::string& why, bool holds_office, std::function<void()> done) {
+void CoordinatedJob::leave(const std::string& why, bool keeps_coordinator,
+                           std::function<void()> done) {
   if (!client_) return boost::asio::post(io_, std::move(done));
   if (close_) return client_->end(std::move(done));
   client_->leave(why);
-  if (!holds_office) return client_->end(std::move(done));
+  if (!keeps_coordinator) return client_->end(std::move(done));
   resigned_ = [this, done = std::move(done)] { client_->end(done); };
   client_->when_dispensable([this] { resign(); });
 }

@@ -43,9 +43,10 @@ class CoordinatedJob {
   void table(rendezvous::RendezvousClient::TableAnswer answer);
 
   /// This node has finished the job. `done`: all nodes that must know of it do.
-  /// @param holds_office  a coordinator here goes on for the others of a job that isn't over, as
+  /// @param keeps_coordinator  a coordinator here goes on for the others of a job that isn't over,
+  /// as
   ///                      long as they need it or until resign()
-  void leave(const std::string& why, bool holds_office, std::function<void()> done);
+  void leave(const std::string& why, bool keeps_coordinator, std::function<void()> done);
   void resign();
 
   /// Once: what this machine lacks for killing the workers of a node whose processes are all

@@ -4,6 +4,8 @@
 #include "common/duration.hpp"
 #include "common/ids.hpp"
 #include "common/restart_policy.hpp"
+#include "rendezvous/serve_seed.hpp"
+#include "rendezvous/timings.hpp"
 
 #include <cstdint>
 #include <map>
@@ -98,13 +100,6 @@ enum class Backend {
   etcd,   ///< the coordinator is found, and chosen, through etcd v3
 };
 
-/// Whether this node's agent offers itself as the first coordinator.
-enum class Hosting {
-  must,   ///< a taken port is an error
-  may,    ///< if the endpoint's address belongs to this machine and its port is not in use yet
-  never,  ///< it only dials
-};
-
 enum class ScaleUp {
   next_round,  ///< a node that joins late waits for the next restart
   now,         ///< it asks for a round, as torchrun does
@@ -133,7 +128,7 @@ struct Cluster {
   Backend backend = Backend::fixed;
   std::string control_host;        ///< of the coordinator, without brackets; empty with etcd
   std::uint16_t control_port = 0;  ///< of the coordinator; with etcd this node's own, 0: any
-  Hosting hosting = Hosting::never;
+  rendezvous::ServeSeed serve_seed = rendezvous::ServeSeed::never;
   /// Address of this node's own listener (the coordinator's or a standby's); empty: all
   /// interfaces. Loopback where the endpoint is.
   std::string listen;
@@ -147,8 +142,7 @@ struct Cluster {
   bool loopback = false;  ///< the endpoint is on loopback: plain, and no secret is needed
   Millis join_timeout{600'000};
   std::optional<Millis> last_call;  ///< empty: 30 s while previous members are missing, else 1 s
-  Millis dead_after{5'000};         ///< silence after which a peer counts as lost
-  Millis lease{10'000};             ///< more than dead_after + 2 beats
+  rendezvous::Timings timings;      ///< --dead_after, --lease
   Millis clock_skew{1'000};         ///< --clock_skew; 0: any
   ScaleUp scale_up = ScaleUp::next_round;
   std::vector<JobFact> facts;
@@ -161,12 +155,6 @@ struct Cluster {
   /// A job that can't have a second machine needs no network, whatever its backend.
   [[nodiscard]] bool several() const { return nodes_max > 1; }
 };
-
-/// Time between two heartbeats of an agent.
-[[nodiscard]] constexpr Millis beat_interval(const Cluster& cluster) {
-  constexpr Millis kLeast{50};
-  return cluster.dead_after / 5 < kLeast ? kLeast : cluster.dead_after / 5;
-}
 
 /// When this node's health is checked, and what besides (health_check.hpp).
 struct HealthPlan {

@@ -67,18 +67,6 @@ rendezvous::JobPolicy policy_of(const JobPlan& plan) {
   return policy;
 }
 
-rendezvous::ServeSeed serve_seed_of(Hosting hosting) {
-  switch (hosting) {
-    case Hosting::must:
-      return rendezvous::ServeSeed::must;
-    case Hosting::may:
-      return rendezvous::ServeSeed::may;
-    case Hosting::never:
-      break;
-  }
-  return rendezvous::ServeSeed::never;
-}
-
 Result<void> load_keys(const Cluster& cluster, rendezvous::RendezvousClientOptions& options) {
   options.is_insecure = cluster.insecure;
   if (cluster.backend != Backend::etcd) rendezvous::start_openssl_for_keys();
@@ -139,8 +127,8 @@ Result<rendezvous::RendezvousClientOptions> rendezvous_options(const JobPlan& pl
     client.self.facts.push_back({fact.name, printable(fact.value), hash_of(fact.value)});
   client.self.policy = policy_of(plan);
   client.seed_endpoint = {cluster.control_host, cluster.control_port};
-  client.serves_seed = cluster.hosting == Hosting::must;
-  client.timings = {cluster.dead_after, cluster.lease};
+  client.serves_seed = cluster.serve_seed == rendezvous::ServeSeed::must;
+  client.timings = cluster.timings;
   client.join_timeout = cluster.join_timeout;
   options.clock_skew = cluster.clock_skew;
   client.seed = random_number();
@@ -155,7 +143,7 @@ Result<rendezvous::RendezvousClientOptions> rendezvous_options(const JobPlan& pl
   membership.timings = client.timings;
   membership.seed = random_number();
   membership.starts_no_node_again = plan.stop.is_from_one_launch;
-  options.serve_seed = serve_seed_of(cluster.hosting);
+  options.serve_seed = cluster.serve_seed;
   options.listen = cluster.listen;
   if (cluster.backend != Backend::etcd) return options;
   const auto endpoints = rendezvous::parse_etcd_endpoints(acc::join(cluster.etcd_endpoints, ","));

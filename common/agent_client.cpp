@@ -201,7 +201,7 @@ Result<Answer> AgentClient::read_answer(Instant deadline) {
     if (n > 0) {
       reader_.feed({chunk.data(), static_cast<std::size_t>(n)});
     } else if (n == 0) {
-      return hang_up({Errc::system, "the agent hung up"});
+      return hang_up({Errc::system, "the agent closed the connection"});
     } else if (errno == EAGAIN) {
       if (auto ready = await(POLLIN, deadline); !ready) return ready.error();
     } else if (errno != EINTR) {

@@ -93,19 +93,21 @@ class CoordinatorPlanner {
       cluster_.listen = cluster_.control_host;
       if (cluster_.address.empty()) cluster_.address = cluster_.control_host;
     }
-    cluster_.hosting = hosting();
+    cluster_.serve_seed = serve_seed();
   }
 
-  agent::Hosting hosting() {
+  rendezvous::ServeSeed serve_seed() {
     const auto said = conf("is_host");
     if (!said.empty()) {
       const auto host = parse_yes_no(said);
-      if (host) return *host ? agent::Hosting::must : agent::Hosting::never;
+      if (host) return *host ? rendezvous::ServeSeed::must : rendezvous::ServeSeed::never;
     }
-    if (spec_.hosts) return *spec_.hosts ? agent::Hosting::must : agent::Hosting::never;
+    if (spec_.hosts)
+      return *spec_.hosts ? rendezvous::ServeSeed::must : rendezvous::ServeSeed::never;
     // Rank 0 by default, as in torchrun, is no claim to be the first machine.
-    if (!spec_.is_given("machine_rank"_key)) return agent::Hosting::may;
-    return cluster_.wanted == NodeRank{0} ? agent::Hosting::must : agent::Hosting::never;
+    if (!spec_.is_given("machine_rank"_key)) return rendezvous::ServeSeed::may;
+    return cluster_.wanted == NodeRank{0} ? rendezvous::ServeSeed::must
+                                          : rendezvous::ServeSeed::never;
   }
 
   void meet_by_etcd() {
@@ -133,7 +135,7 @@ class CoordinatorPlanner {
     cluster_.etcd_prefix = spec_.text("etcd_prefix"_key);
     cluster_.etcd_user_file = spec_.text("etcd_user_file"_key);
     certificates(has_tls);
-    cluster_.hosting = agent::Hosting::may;
+    cluster_.serve_seed = rendezvous::ServeSeed::may;
     cluster_.loopback = all_loopback && (cluster_.address.empty() || is_loopback(cluster_.address));
     if (cluster_.loopback) cluster_.listen = cluster_.address = "127.0.0.1";
     take_port(spec_.integer("control_port"_key).value_or(0));
@@ -170,27 +172,27 @@ class CoordinatorPlanner {
     if (const auto time = time_of("join_timeout"_key, {"join_timeout", "timeout"}))
       cluster_.join_timeout = *time;
     cluster_.last_call = time_of("last_call"_key, {"last_call_timeout"});
-    if (const auto time = time_of("dead_after"_key, {})) cluster_.dead_after = *time;
+    if (const auto time = time_of("dead_after"_key, {})) cluster_.timings.heartbeat_timeout = *time;
     if (!spec_.is_given("dead_after"_key)) keep_alive();
     if (const auto time = time_of("clock_skew"_key, {})) cluster_.clock_skew = *time;
     constexpr Millis kQuickest{250};
-    if (cluster_.dead_after < kQuickest)
-      complain("dead_after"_key, describe(cluster_.dead_after) +
+    if (cluster_.timings.heartbeat_timeout < kQuickest)
+      complain("dead_after"_key, describe(cluster_.timings.heartbeat_timeout) +
                                      " is too short to tell a lost machine from a busy one: 250ms "
                                      "or more");
-    cluster_.lease = 2 * cluster_.dead_after;
-    if (const auto time = time_of("lease"_key, {})) cluster_.lease = *time;
-    const auto least = cluster_.dead_after + 2 * agent::beat_interval(cluster_);
-    if (cluster_.lease <= least &&
+    cluster_.timings.lease = 2 * cluster_.timings.heartbeat_timeout;
+    if (const auto time = time_of("lease"_key, {})) cluster_.timings.lease = *time;
+    const auto least = cluster_.timings.least_lease();
+    if (cluster_.timings.lease <= least &&
         spec_.can_judge({"lease"_key, "dead_after"_key, "rdzv_conf"_key}))
-      complain("lease"_key, describe(cluster_.lease) + " is too short: with --dead_after " +
-                                describe(cluster_.dead_after) + " it must be more than " +
-                                describe(least));
+      complain("lease"_key, describe(cluster_.timings.lease) + " is too short: with --dead_after " +
+                                describe(cluster_.timings.heartbeat_timeout) +
+                                " it must be more than " + describe(least));
   }
 
   void keep_alive() {
     if (conf("keep_alive_interval").empty() && conf("keep_alive_max_attempt").empty()) return;
-    if (const auto time = keep_alive_time(conf_)) cluster_.dead_after = *time;
+    if (const auto time = keep_alive_time(conf_)) cluster_.timings.heartbeat_timeout = *time;
   }
 
   /// A flag or key of ours, else the first of torchrun's options that is there, else our default.

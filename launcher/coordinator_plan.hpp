@@ -23,7 +23,7 @@ std::string rendezvous_endpoint(const JobSpec& spec, const agent::JobPlan& plan)
 /// plan_coordinator has no part in it.
 Complaints check_rendezvous(const JobSpec& spec);
 
-/// Address, hosting and times of the coordinator of a job on several machines: fills these fields
+/// Address, place and times of the coordinator of a job on several machines: fills these fields
 /// of plan.cluster, whose counts, ranks and backend are there. `conf` is
 /// --rdzv_conf, of which check_rendezvous has told what is wrong. Pure.
 void plan_coordinator(const JobSpec& spec, const std::map<std::string, std::string>& conf,

@@ -22,7 +22,8 @@ namespace {
 constexpr EnumNames<agent::JobKind, agent::JobKind::deepspeed> kKinds{
     {"process", "elastic", "mpirun", "deepspeed"}};
 constexpr EnumNames<agent::Choice, agent::Choice::no> kChoices{{"auto", "yes", "no"}};
-constexpr EnumNames<agent::Hosting, agent::Hosting::never> kHosting{{"must", "may", "never"}};
+constexpr EnumNames<rendezvous::ServeSeed, rendezvous::ServeSeed::never> kHosting{
+    {"must", "may", "never"}};
 constexpr EnumNames<agent::Backend, agent::Backend::etcd> kBackends{{"static", "tcp", "etcd"}};
 constexpr EnumNames<agent::ScaleUp, agent::ScaleUp::now> kScaleUp{{"next_round", "now"}};
 
@@ -124,15 +125,15 @@ Json cluster(const agent::Cluster& cluster) {
           {"node_name", text_or_null(cluster.node_name)},
           {"control_host", text_or_null(cluster.control_host)},
           {"control_port", cluster.control_port},
-          {"hosting", kHosting[cluster.hosting]},
+          {"hosting", kHosting[cluster.serve_seed]},
           {"address", text_or_null(cluster.address)},
           {"secret_file", text_or_null(cluster.secret_file)},
           {"insecure", cluster.insecure},
           {"loopback", cluster.loopback},
           {"join_timeout_s", seconds(cluster.join_timeout)},
           {"last_call_s", cluster.last_call ? Json(seconds(*cluster.last_call)) : Json{}},
-          {"dead_after_s", seconds(cluster.dead_after)},
-          {"lease_s", seconds(cluster.lease)},
+          {"dead_after_s", seconds(cluster.timings.heartbeat_timeout)},
+          {"lease_s", seconds(cluster.timings.lease)},
           {"clock_skew_s", seconds(cluster.clock_skew)},
           {"scale_up", kScaleUp[cluster.scale_up]},
           {"facts", facts},

@@ -219,9 +219,9 @@ class Server {
     hooks.job_over = [this, name, prefix](const Close& close) {
       say(prefix + "over, exit code " + std::to_string(close.exit_code) +
           (close.reason.empty() ? "" : ": " + close.reason));
-      constexpr Millis kFarewell{5'000};
+      constexpr Millis kCloseLimit{5'000};
       jobs_[name].note->remove();
-      jobs_[name].coordinator->when_all_left(kFarewell, [this, name] { end(name); });
+      jobs_[name].coordinator->when_all_left(kCloseLimit, [this, name] { end(name); });
     };
     say(prefix + "begins");
     job.coordinator = std::make_unique<Coordinator>(io_, std::move(options), std::move(hooks));
@@ -303,10 +303,8 @@ int main(int argc, char** argv) {
     if (!complaint.empty()) return refuse(complaint);
   }
   if (!has_lease) wishes.timings.lease = wishes.timings.heartbeat_timeout * 2;
-  if (wishes.timings.lease <=
-      wishes.timings.heartbeat_timeout + 2 * wishes.timings.heartbeat_interval())
-    return refuse(
-        "--lease must be more than --dead_after and two heartbeats: " +
-        describe(wishes.timings.heartbeat_timeout + 2 * wishes.timings.heartbeat_interval()));
+  if (wishes.timings.lease <= wishes.timings.least_lease())
+    return refuse("--lease must be more than --dead_after and two heartbeats: " +
+                  describe(wishes.timings.least_lease()));
   return serve(wishes);
 }

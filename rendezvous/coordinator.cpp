@@ -14,7 +14,7 @@ Coordinator::Coordinator(boost::asio::io_context& io, MembershipOptions options,
       membership_{std::move(options), boot_now()},
       clocks_{read_clocks()},
       timer_{io, [this] { on_timer(); }},
-      farewell_{io} {
+      close_deadline_{io} {
   arm();
 }
 
@@ -26,7 +26,7 @@ Coordinator::Coordinator(boost::asio::io_context& io, MembershipOptions options,
       membership_{options, boot_now()},
       clocks_{read_clocks()},
       timer_{io, [this] { on_timer(); }},
-      farewell_{io} {
+      close_deadline_{io} {
   for (const auto& [peer, link] : links_) listen_to(PeerId{peer});
   MembershipActions actions;
   membership_ = Membership{std::move(options), result, boot_now(), actions};
@@ -227,8 +227,8 @@ void Coordinator::check_dispensable() {
 
 void Coordinator::when_all_left(Millis limit, std::function<void()> done) {
   all_left_ = std::move(done);
-  farewell_.expires_after(limit);
-  farewell_.async_wait(alive_.bind([this](boost::system::error_code error) {
+  close_deadline_.expires_after(limit);
+  close_deadline_.async_wait(alive_.bind([this](boost::system::error_code error) {
     if (error) return;
     for (auto& [peer, link] : links_) link->close();
     links_.clear();
@@ -239,7 +239,7 @@ void Coordinator::when_all_left(Millis limit, std::function<void()> done) {
 
 void Coordinator::check_left() {
   if (!all_left_ || !links_.empty()) return;
-  farewell_.cancel();
+  close_deadline_.cancel();
   boost::asio::post(io_, std::exchange(all_left_, {}));
 }
 

@@ -101,7 +101,7 @@ class Coordinator {
   std::set<std::uint64_t> whole_;  ///< peers that have replayed all their writes
   ClockWatch clocks_;
   DeadlineTimer timer_;
-  boost::asio::steady_timer farewell_;
+  boost::asio::steady_timer close_deadline_;
   std::function<void()> all_left_;
   std::function<void()> dispensable_;
   Alive alive_;

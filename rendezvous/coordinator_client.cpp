@@ -63,8 +63,9 @@ void CoordinatorClient::on(const Frame& frame, const Welcome& welcome, Instant n
   if (is_new && !unsent_.failure) unsent_.failure = told_failure_.as_of(now);
   if (unsent_.failure) send(WorkerFailed{*unsent_.failure}, out);
   // What happened between the Join and its answer.
-  if (state_ != joined_with_ && state_ == NodeState::completed) send(Completed{had_progress_}, out);
-  if (state_ != joined_with_ && state_ == NodeState::stopped) send(Stopped{had_progress_}, out);
+  const auto ended_as = state_ != joined_with_ ? state_ : NodeState::nothing;
+  if (ended_as == NodeState::completed) send(Completed{place_.had_progress}, out);
+  if (ended_as == NodeState::stopped) send(Stopped{place_.had_progress}, out);
   if (unsent_.signal) send(SignalRequest{*unsent_.signal}, out);
   unsent_ = {};
   heartbeat(now, out);
@@ -90,7 +91,6 @@ void CoordinatorClient::on(const Frame& frame, const Assigned& assigned, Instant
   epoch_ = frame.epoch;
   oldest_round_ = epoch_.round;
   state_ = NodeState::assigned;
-  had_progress_ = false;
   standbys_.set(assigned.standbys);
   place_ = {.epoch = epoch_,
             .node_rank = assigned.node_rank,
@@ -126,9 +126,7 @@ void CoordinatorClient::on(const Frame& frame, const Start& start, Instant now,
   lease_.drop();
   renew_lease(start.heartbeat, start.granted, out);
   if (!may_run(now)) {  // too old to be of use: the place is given back
-    lease_.drop();
-    out.emplace_back(ClearLease{});
-    state_ = NodeState::stopped;
+    workers_ended(NodeState::stopped, false, out);
     send(Stopped{}, out);
     return;
   }
@@ -164,7 +162,7 @@ void CoordinatorClient::on(const Frame& frame, const Stop& stop, Instant now, Cl
   }
   if (state_ == NodeState::completed) out.emplace_back(StopOfCompleted{stop});
   if (state_ != NodeState::nothing) state_ = NodeState::stopped;
-  send(Stopped{had_progress_}, out);
+  send(Stopped{place_.had_progress}, out);
 }
 
 void CoordinatorClient::on(const Frame& frame, const Signal& signal, Instant, ClientActions& out) {
@@ -204,21 +202,24 @@ ClientActions CoordinatorClient::clock_doubted(Instant now) {
 
 ClientActions CoordinatorClient::worker_failed(const Failure& failure, Instant) {
   ClientActions out;
-  if (phase_ == LinkPhase::joined) {
+  if (phase_ == LinkPhase::joined)
     send(WorkerFailed{failure}, out);
-  } else {
+  else
     unsent_.failure = failure;
-  }
   return out;
+}
+
+void CoordinatorClient::workers_ended(NodeState as, bool progress, ClientActions& out) {
+  state_ = as;
+  place_.had_progress = progress;
+  lease_.drop();
+  out.emplace_back(ClearLease{});
 }
 
 ClientActions CoordinatorClient::workers_completed(bool progress, Instant) {
   ClientActions out;
   if (!has_workers()) return out;
-  state_ = NodeState::completed;
-  had_progress_ = progress;
-  lease_.drop();
-  out.emplace_back(ClearLease{});
+  workers_ended(NodeState::completed, progress, out);
   if (phase_ == LinkPhase::joined) send(Completed{progress}, out);
   return out;
 }
@@ -228,10 +229,7 @@ ClientActions CoordinatorClient::workers_stopped(bool progress, Instant now) {
   // Assigned: refers to the previous round, whose stop order reached the supervisor late. Nothing
   // of this round has begun.
   if (state_ == NodeState::nothing || state_ == NodeState::assigned) return out;
-  state_ = NodeState::stopped;
-  had_progress_ = progress;
-  lease_.drop();
-  out.emplace_back(ClearLease{});
+  workers_ended(NodeState::stopped, progress, out);
   if (phase_ == LinkPhase::joined) send(Stopped{progress}, out);
   if (give_up_when_empty_) give_up(give_up_when_empty_->why, give_up_when_empty_->text, out);
   consider_giving_up(now, out);
@@ -240,11 +238,10 @@ ClientActions CoordinatorClient::workers_stopped(bool progress, Instant now) {
 
 ClientActions CoordinatorClient::signal_received(int signo) {
   ClientActions out;
-  if (phase_ == LinkPhase::joined) {
+  if (phase_ == LinkPhase::joined)
     send(SignalRequest{signo}, out);
-  } else {
+  else
     unsent_.signal = signo;
-  }
   return out;
 }
 
@@ -334,7 +331,7 @@ Instant CoordinatorClient::next_deadline() const {
   if (phase_ == LinkPhase::seeking) next = std::min(next, dials_.due());
   if (phase_ == LinkPhase::dialing || phase_ == LinkPhase::joining)
     next = std::min(next, link_deadline_);
-  if (phase_ == LinkPhase::joining && !ballot_.empty()) next = std::min(next, gives_vote_at_);
+  if (phase_ == LinkPhase::joining && !votes_.empty()) next = std::min(next, gives_vote_at_);
   if (lease_.end() && has_workers()) next = std::min(next, *lease_.end());
   return next;
 }

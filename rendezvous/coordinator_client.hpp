@@ -25,6 +25,9 @@
 namespace acc::rendezvous {
 
 enum class LinkPhase { seeking, dialing, joining, joined, ended };
+[[nodiscard]] constexpr bool seeks_coordinator(LinkPhase phase) {
+  return phase != LinkPhase::joined && phase != LinkPhase::ended;
+}
 
 struct CoordinatorClientOptions {
   Join self;  ///< sent in every Join; state, epoch and vote are filled in
@@ -49,6 +52,7 @@ struct RoundPlace {
   RestartLedger ledger;
   std::uint32_t max_restarts = 0;
   std::string reason;
+  bool had_progress = false;  ///< this node's workers, once they have ended
 };
 
 // ---- actions ----
@@ -230,6 +234,7 @@ class CoordinatorClient {
   [[nodiscard]] std::string sought() const;
 
   // as a member
+  void workers_ended(NodeState as, bool progress, ClientActions& out);
   void on(const Frame& frame, const Welcome& welcome, Instant now, ClientActions& out);
   void on(const Frame& frame, const Refused& refused, Instant now, ClientActions& out);
   void on(const Frame& frame, const Assigned& assigned, Instant now, ClientActions& out);
@@ -272,7 +277,6 @@ class CoordinatorClient {
   Round oldest_round_{0};
   NodeState state_ = NodeState::nothing;
   NodeState joined_with_ = NodeState::nothing;  ///< as sent in the last Join
-  bool had_progress_ = false;                   ///< this node's workers, in the round that ended
   RoundPlace place_;
   std::uint16_t port_ = 0;        ///< reserved for the workers' store of this round
   bool is_stop_ordered_ = false;  ///< of this round
@@ -289,7 +293,7 @@ class CoordinatorClient {
   // seeking and voting
   StandbyChoice standbys_;
   DialSequence dials_;
-  VoteCounter ballot_;
+  VoteCounter votes_;
   Instant began_;
   Instant heard_{};  ///< last frame of the coordinator
   Instant next_heartbeat_{};

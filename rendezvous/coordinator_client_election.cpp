@@ -27,9 +27,9 @@ void CoordinatorClient::send_voters_on(Instant now, ClientActions& out) {
 }
 
 void CoordinatorClient::send_voters_to(const Refused& elsewhere, ClientActions& out) {
-  ballot_.remove(PeerId{0});
-  for (const PeerId peer : ballot_.peers()) out.emplace_back(RefuseVote{peer, elsewhere});
-  ballot_.clear();
+  votes_.remove(PeerId{0});
+  for (const PeerId peer : votes_.peers()) out.emplace_back(RefuseVote{peer, elsewhere});
+  votes_.clear();
 }
 
 Refused CoordinatorClient::has_coordinator() const {
@@ -70,7 +70,7 @@ ClientActions CoordinatorClient::vote_received(PeerId peer, const Join& join,
       standbys_.stand(now);
       dials_.set_due(now + backoff());
     }
-    ballot_.add({peer, join, address});
+    votes_.add({peer, join, address});
     count_votes(now, out);
     send_voters_on(now, out);
   }
@@ -83,7 +83,7 @@ bool CoordinatorClient::have_crossed(const Join& theirs) const {
 }
 
 ClientActions CoordinatorClient::vote_withdrawn(PeerId peer, Instant) {
-  ballot_.remove(peer);
+  votes_.remove(peer);
   return {};
 }
 
@@ -99,14 +99,14 @@ std::map<NodeRank, std::string> CoordinatorClient::names_of_round() const {
 }
 
 void CoordinatorClient::count_votes(Instant now, ClientActions& out) {
-  ballot_.remove(PeerId{0});
+  votes_.remove(PeerId{0});
   const bool is_free = phase_ == LinkPhase::seeking || phase_ == LinkPhase::dialing;
   if (!is_free || coordinator_.is_here || !can_elect() || !standbys_.own()) return;
-  ballot_.add({PeerId{0}, make_join(), address_});
-  auto result = ballot_.result(place_.node_rank.value() + 1);
+  votes_.add({PeerId{0}, make_join(), address_});
+  auto result = votes_.result(place_.node_rank.value() + 1);
   // In a round that this node doesn't know it has no rank, hence no term of its own.
   if (!result || result->last != epoch_) return;
-  ballot_.clear();
+  votes_.clear();
   result->names = names_of_round();
   if (coordinator_.has_closed) result->closed_by = coordinator_.node;
   if (phase_ != LinkPhase::seeking) out.emplace_back(Hang{});

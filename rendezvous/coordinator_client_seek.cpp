@@ -309,7 +309,7 @@ void CoordinatorClient::tell_seeking(Instant now, ClientActions& out) {
   if (can_elect() && standbys_.all().empty()) {
     text += ", as no other node can take over";
   } else if (can_elect()) {
-    const auto [have, needed] = ballot_.count();
+    const auto [have, needed] = votes_.count();
     text += ", or for a successor with a majority of " + std::to_string(place_.nodes) + " nodes";
     if (have > 0) text += " (" + std::to_string(have) + " of " + std::to_string(needed) + " here)";
   }

@@ -13,7 +13,7 @@ namespace acc::rendezvous {
 namespace {
 
 constexpr Millis kRetry{500};
-constexpr Millis kFarewell{2'000};
+constexpr Millis kCloseLimit{2'000};
 
 /// The source address that this host would use towards `other`; nothing is sent.
 std::string own_address_towards(boost::asio::io_context& io,
@@ -110,7 +110,7 @@ void EtcdCandidate::finish(bool job_is_over, std::function<void()> done) {
   const auto finish = [once] {
     if (const auto call = std::exchange(*once, {})) call();
   };
-  timer_.expires_after(kFarewell);
+  timer_.expires_after(kCloseLimit);
   timer_.async_wait([finish](boost::system::error_code error) {
     if (!error) finish();
   });

@@ -17,7 +17,8 @@ constexpr Millis kLongestSpread{1'000};
 constexpr Millis kAskLimit{5'000};
 constexpr Millis kLeadershipRetry{500};
 constexpr Millis kShortestRenewRetry{50};
-constexpr Millis kShortestTtl{100};
+constexpr Millis kShortestTtl{100};  // of what a test may set
+constexpr Millis kShortestGranted{2'000};
 constexpr int kMostWriteTries = 4;
 constexpr std::uint32_t kLastTerm = std::numeric_limits<std::uint32_t>::max();
 
@@ -31,6 +32,14 @@ EtcdOperation remove_key(const std::string& key) {
 
 }  // namespace
 
+Millis leadership_ttl(const Timings& timings) {
+  return std::max(timings.heartbeat_timeout, kShortestGranted);
+}
+
+bool is_job_gone(const BecomeLeader& won, NodeState state) {
+  return !won.last && state > NodeState::assigned;
+}
+
 Leadership::Leadership(LeadershipOptions options)
     : options_{std::move(options)},
       keys_{options_.prefix, options_.job},
@@ -39,9 +48,9 @@ Leadership::Leadership(LeadershipOptions options)
 }
 
 std::optional<Leadership::LeadershipTerm> Leadership::leadership_term() const {
-  if (!office_) return std::nullopt;
-  if (planted::lead_past_lease) return LeadershipTerm{office_->asked, Instant::max()};
-  return LeadershipTerm{office_->asked, office_->until};
+  if (!leading_) return std::nullopt;
+  if (planted::lead_past_lease) return LeadershipTerm{leading_->asked, Instant::max()};
+  return LeadershipTerm{leading_->asked, leading_->until};
 }
 
 // ---- events ----
@@ -54,21 +63,21 @@ LeadershipActions Leadership::begin(Instant now) {
 
 LeadershipActions Leadership::tick(Instant now) {
   LeadershipActions out;
-  if (office_ && now >= office_->until && !planted::lead_past_lease) {
+  if (leading_ && now >= leading_->until && !planted::lead_past_lease) {
     std::string why = "it couldn't be renewed within " + describe(options_.ttl);
     if (is_troubled_) why += " (" + last_trouble_ + ')';
     lose(std::move(why), now, out);
   }
-  if (office_ && renewal_ == Renewal::wait && now >= office_->renew_at) renew(now, out);
-  if (office_ && write_ && write_->id == 0 && now >= write_->at) write(now, out);
-  if (!office_ && step_ == Step::wait && now >= look_at_) look(now, out);
+  if (leading_ && renewal_ == Renewal::wait && now >= leading_->renew_at) renew(now, out);
+  if (leading_ && write_ && write_->id == 0 && now >= write_->at) write(now, out);
+  if (!leading_ && step_ == Step::wait && now >= look_at_) look(now, out);
   return out;
 }
 
 Instant Leadership::next_deadline() const {
-  if (!office_) return step_ == Step::wait ? look_at_ : Instant::max();
-  Instant next = planted::lead_past_lease ? Instant::max() : office_->until;
-  if (renewal_ == Renewal::wait) next = std::min(next, office_->renew_at);
+  if (!leading_) return step_ == Step::wait ? look_at_ : Instant::max();
+  Instant next = planted::lead_past_lease ? Instant::max() : leading_->until;
+  if (renewal_ == Renewal::wait) next = std::min(next, leading_->renew_at);
   if (write_ && write_->id == 0) next = std::min(next, write_->at);
   return next;
 }
@@ -80,9 +89,9 @@ LeadershipActions Leadership::answered(std::uint64_t id, const Result<EtcdAnswer
     on_end(answer, out);
   } else if (step_ != Step::wait && id == seek_id_) {
     on_seek(answer, now, out);
-  } else if (office_ && renewal_ != Renewal::wait && id == renewal_id_) {
+  } else if (leading_ && renewal_ != Renewal::wait && id == renewal_id_) {
     on_renewal(answer, now, out);
-  } else if (office_ && write_ && id == write_->id) {
+  } else if (leading_ && write_ && id == write_->id) {
     on_write(answer, now, out);
   }
   // After a pause of the process its term may be over, whatever the answer was.
@@ -92,7 +101,7 @@ LeadershipActions Leadership::answered(std::uint64_t id, const Result<EtcdAnswer
 
 LeadershipActions Leadership::commit(const RoundRecord& record, Instant now) {
   LeadershipActions out;
-  if (!office_) return out;
+  if (!leading_) return out;
   Write next{record.epoch, to_bytes(record), 0, 0, now};
   if (next.value.size() > kMaxRoundRecord) {
     out.emplace_back(EtcdTrouble{"etcd: write the round of job '" + options_.job +
@@ -107,8 +116,8 @@ LeadershipActions Leadership::commit(const RoundRecord& record, Instant now) {
 
 LeadershipActions Leadership::resign(Instant now) {
   LeadershipActions out;
-  if (!office_) return out;
-  const auto lease = office_->lease;
+  if (!leading_) return out;
+  const auto lease = leading_->lease;
   resign_leadership(now);
   revoke(lease, out);
   return out;
@@ -117,11 +126,11 @@ LeadershipActions Leadership::resign(Instant now) {
 LeadershipActions Leadership::end(bool is_over, Instant now) {
   LeadershipActions out;
   is_ended_ = true;
-  if (!office_) {
+  if (!leading_) {
     out.emplace_back(LeadershipEnded{});
     return out;
   }
-  const auto lease = office_->lease;
+  const auto lease = leading_->lease;
   const auto conditions = still_leads();
   resign_leadership(now);
   if (is_over) {
@@ -289,14 +298,14 @@ void Leadership::on_claim(const Result<EtcdAnswer>& answer, Instant now, Leaders
   look_at_ = Instant::max();
   renewal_ = Renewal::wait;
   options_.lowest_term = claimed_term_ == kLastTerm ? kLastTerm : claimed_term_ + 1;
-  office_ = Office{claimed_term_,
-                   claim_value_,
-                   created,
-                   claim_lease_.id,
-                   table ? table->modified : 0,
-                   claim_asked_,
-                   until,
-                   claim_asked_ + options_.ttl / 3};
+  leading_ = Leading{claimed_term_,
+                     claim_value_,
+                     created,
+                     claim_lease_.id,
+                     table ? table->modified : 0,
+                     claim_asked_,
+                     until,
+                     claim_asked_ + options_.ttl / 3};
   out.emplace_back(BecomeLeader{claimed_term_, std::move(last)});
 }
 
@@ -307,14 +316,14 @@ void Leadership::renew(Instant now, LeadershipActions& out) {
   renewal_ = Renewal::keep_alive;
   renewal_sent_ = now;
   const Millis limit = std::min(options_.ttl / 3, time_left(now));
-  renewal_id_ = ask("renew the lease", limit, KeepAlive{office_->lease}, out);
+  renewal_id_ = ask("renew the lease", limit, KeepAlive{leading_->lease}, out);
 }
 
 void Leadership::on_renewal(const Result<EtcdAnswer>& answer, Instant now, LeadershipActions& out) {
   if (!answer) {
     trouble(answer.error(), out);
     renewal_ = Renewal::wait;
-    office_->renew_at = renewal_sent_ + std::max(options_.ttl / 10, kShortestRenewRetry);
+    leading_->renew_at = renewal_sent_ + std::max(options_.ttl / 10, kShortestRenewRetry);
     return;
   }
   answer_came();
@@ -334,18 +343,18 @@ void Leadership::on_renewal(const Result<EtcdAnswer>& answer, Instant now, Leade
   if (!is_ours(leader))
     return lose(leader ? "another node holds the key" : "the key is gone", now, out);
   // The term may be over by then; a late renewal doesn't revive it.
-  if (now >= office_->until && !planted::lead_past_lease) return;
-  office_->asked = renewal_sent_;
-  office_->until = office_->asked + validity(renewed_ttl_s_);
-  office_->renew_at = renewal_sent_ + options_.ttl / 3;
+  if (now >= leading_->until && !planted::lead_past_lease) return;
+  leading_->asked = renewal_sent_;
+  leading_->until = leading_->asked + validity(renewed_ttl_s_);
+  leading_->renew_at = renewal_sent_ + options_.ttl / 3;
 }
 
 void Leadership::write(Instant now, LeadershipActions& out) {
-  if (now >= office_->until && !planted::lead_past_lease) return;
+  if (now >= leading_->until && !planted::lead_past_lease) return;
   EtcdTransaction write;
   write.when = still_leads();
   // Also guards against an earlier write of our own that was given up and arrives late.
-  write.when.push_back({keys_.table, EtcdCompare::Of::modified, office_->table_modified, {}});
+  write.when.push_back({keys_.table, EtcdCompare::Of::modified, leading_->table_modified, {}});
   write.then = {write_key(keys_.table, write_->value)};
   write.otherwise = {read_key(keys_.leader), read_key(keys_.table)};
   ++write_->tries;
@@ -363,14 +372,14 @@ void Leadership::on_write(const Result<EtcdAnswer>& answer, Instant now, Leaders
   answer_came();
   const auto& reply = std::get<EtcdTransactionReply>(*answer);
   if (reply.succeeded) {
-    office_->table_modified = reply.revision;
+    leading_->table_modified = reply.revision;
     return written(out);
   }
   const auto& leader = reply.reads.at(0);
   if (!is_ours(leader))
     return lose(leader ? "another node holds the key" : "the key is gone", now, out);
   const auto& there = reply.reads.at(1);
-  office_->table_modified = there ? there->modified : 0;
+  leading_->table_modified = there ? there->modified : 0;
   if (there && there->value == write_->value) return written(out);
   if (write_->tries < kMostWriteTries) return write(now, out);
   retry({Errc::unavailable, "etcd: write the round of job '" + options_.job +
@@ -383,7 +392,7 @@ void Leadership::written(LeadershipActions& out) {
 }
 
 void Leadership::resign_leadership(Instant now) {
-  office_.reset();
+  leading_.reset();
   write_.reset();
   renewal_ = Renewal::wait;
   known_.reset();
@@ -392,7 +401,7 @@ void Leadership::resign_leadership(Instant now) {
 }
 
 void Leadership::lose(std::string why, Instant now, LeadershipActions& out) {
-  const auto lease = office_->lease;
+  const auto lease = leading_->lease;
   resign_leadership(now);
   revoke(lease, out);
   out.emplace_back(
@@ -400,13 +409,13 @@ void Leadership::lose(std::string why, Instant now, LeadershipActions& out) {
 }
 
 bool Leadership::is_ours(const std::optional<EtcdEntry>& leader) const {
-  return leader && leader->created == office_->created && leader->value == office_->value;
+  return leader && leader->created == leading_->created && leader->value == leading_->value;
 }
 
 // The value as well: an etcd that lost its data restarts its revisions.
 std::vector<EtcdCompare> Leadership::still_leads() const {
-  return {{keys_.leader, EtcdCompare::Of::created, office_->created, {}},
-          {keys_.leader, EtcdCompare::Of::value, 0, office_->value}};
+  return {{keys_.leader, EtcdCompare::Of::created, leading_->created, {}},
+          {keys_.leader, EtcdCompare::Of::value, 0, leading_->value}};
 }
 
 // ---- helpers ----
@@ -432,7 +441,7 @@ void Leadership::trouble(const Error& error, LeadershipActions& out) {
 // Time limit for requests while leading.
 Millis Leadership::time_left(Instant now) const {
   if (planted::lead_past_lease) return options_.ttl;
-  return std::max(std::chrono::ceil<Millis>(office_->until - now), Millis{1});
+  return std::max(std::chrono::ceil<Millis>(leading_->until - now), Millis{1});
 }
 
 Millis Leadership::validity(std::int64_t granted_s) const {

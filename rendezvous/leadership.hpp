@@ -4,6 +4,7 @@
 #include "common/error.hpp"
 #include "rendezvous/etcd_json.hpp"
 #include "rendezvous/etcd_records.hpp"
+#include "rendezvous/timings.hpp"
 
 #include <cstdint>
 #include <optional>
@@ -33,6 +34,10 @@ struct LeadershipOptions {
   std::uint32_t nodes = 1;        ///< that may seek a leader at the same time
   std::uint64_t seed = 0;         ///< to spread this node among them
 };
+
+/// Of LeadershipOptions: when a leader counts as lost. etcd grants no less than two seconds: a
+/// shorter time would make a leader step down earlier, but not let its successor begin earlier.
+[[nodiscard]] Millis leadership_ttl(const Timings& timings);
 
 struct GrantLease {
   std::int64_t ttl_s = 0;
@@ -64,6 +69,9 @@ struct BecomeLeader {
   std::uint32_t term = 0;
   std::optional<RoundRecord> last;  ///< the newest round that a leader of the job committed
 };
+/// Whether the job of the node that won is over: its end removes all the keys in etcd, and a node
+/// that has run workers would begin it anew.
+[[nodiscard]] bool is_job_gone(const BecomeLeader& won, NodeState state);
 /// This node no longer leads: nothing may be granted from now on.
 struct StopLeading {
   std::string why;
@@ -115,7 +123,7 @@ class Leadership {
   enum class Step { wait, look, remove_own, grant, claim };
   enum class Renewal { wait, keep_alive, check };
   /// The leadership won by one claim.
-  struct Office {
+  struct Leading {
     std::uint32_t term = 0;
     std::string value;         ///< of the leader key, as written
     std::int64_t created = 0;  ///< revision of the leader key
@@ -183,7 +191,7 @@ class Leadership {
   EtcdLease claim_lease_;
   std::string claim_value_;
 
-  std::optional<Office> office_;
+  std::optional<Leading> leading_;
   Renewal renewal_ = Renewal::wait;
   std::uint64_t renewal_id_ = 0;
   Instant renewal_sent_;

@@ -157,7 +157,7 @@ bool Listener::turn_one_away() {
   if (is_taken && on_turned_away_)
     if (const auto times = admission_.no_descriptors(clock_now()))
       on_turned_away_(
-          {"somebody", "this process has no descriptors left: raise ulimit -n", *times});
+          {"a connection", "this process has no descriptors left: raise ulimit -n", *times});
   return is_taken;
 }
 

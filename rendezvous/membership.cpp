@@ -110,7 +110,7 @@ void Membership::receive(PeerId peer, const Frame& frame, Instant now, Membershi
 
 MembershipActions Membership::left(PeerId peer, const LinkLoss& loss, Instant now) {
   MembershipActions out;
-  ballot_.remove(peer);
+  votes_.remove(peer);
   const auto sender = nodes_.by_peer(peer);
   if (!sender) return out;
   const NodeIndex index = *sender;
@@ -132,7 +132,7 @@ MembershipActions Membership::moved(const HostPort& to, Instant) {
   MembershipActions out;
   if (has_round_ || phase_ == MembershipPhase::closed) return out;
   const std::string where = join_host_port(to.host, to.port);
-  auto peers = ballot_.peers();
+  auto peers = votes_.peers();
   for (const auto& [peer, index] : nodes_.connected()) peers.push_back(peer);
   for (const PeerId peer : peers) {
     refuse(peer,

@@ -300,7 +300,7 @@ class Membership {
   std::vector<Deferred> deferred_;  ///< received while the lease of etcd was in doubt
 
   NodeTable nodes_;
-  VoteCounter ballot_;
+  VoteCounter votes_;
   PlaceTable places_;
   std::vector<Standby> standbys_;
   std::uint32_t ready_ = 0;

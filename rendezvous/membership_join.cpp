@@ -63,9 +63,9 @@ bool Membership::count_as_vote(const Arrival& a, MembershipActions& out) {
   if (has_history || join.vote.number > 0)
     newest_heard_ = std::max(newest_heard_.value_or(Round{0}), join.epoch.round);
   if (!has_history || has_round_ || options_.external_leader) return false;
-  ballot_.add({a.peer, join, a.address});
-  if (const auto result = ballot_.result(0)) {
-    ballot_.clear();
+  votes_.add({a.peer, join, a.address});
+  if (const auto result = votes_.result(0)) {
+    votes_.clear();
     take_over(*result, a.now, out);
   }
   return true;

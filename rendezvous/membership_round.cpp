@@ -189,14 +189,11 @@ void Membership::on(NodeIndex index, const RestartRequest&, Instant now, Members
 void Membership::on(NodeIndex index, const SignalRequest& request, Instant now,
                     MembershipActions& out) {
   const auto& name = nodes_[index].join.node.name;
-  if (!ends_job(request.signo, options_.policy->preempt_signals)) {
-    send_all(Signal{request.signo}, out);
-    return;
-  }
-  const bool again = end_signal_.signo != 0;
+  if (!ends_job(request.signo, options_.policy->preempt_signals))
+    return send_all(Signal{request.signo}, out);
   // A repetition may come to all nodes: the first press tells who asked.
   const std::string by = request.signo == end_signal_.signo ? end_signal_.by : name;
-  if (!again) {
+  if (end_signal_.signo == 0) {
     end_signal_.signo = request.signo;
     end_signal_.by = name;
     end_signal_.while_well = phase_ == MembershipPhase::running;
@@ -407,8 +404,7 @@ void Membership::finish_by_signal(Instant now, MembershipActions& out) {
 }
 
 bool Membership::has_failed() const {
-  return failures_.now ||
-         std::ranges::any_of(places_, [](const Place& place) { return place.gone; });
+  return failures_.now || std::ranges::any_of(places_, &Place::gone);
 }
 
 void Membership::after_stop(Instant now, MembershipActions& out) {

@@ -303,8 +303,8 @@ void RendezvousClient::end(std::function<void()> done) {
   }
   if (seed_guard_) seed_guard_->remove_file();
   if (etcd_) done = [this, after = std::move(done)]() mutable { end_with_etcd(std::move(after)); };
-  constexpr Millis kFarewell{2'000};
-  coordinator_->when_all_left(kFarewell, std::move(done));
+  constexpr Millis kCloseLimit{2'000};
+  coordinator_->when_all_left(kCloseLimit, std::move(done));
 }
 
 }  // namespace acc::rendezvous

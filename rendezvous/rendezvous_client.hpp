@@ -11,6 +11,7 @@
 #include "rendezvous/lookup.hpp"
 #include "rendezvous/own_listener.hpp"
 #include "rendezvous/seed_guard.hpp"
+#include "rendezvous/serve_seed.hpp"
 #include "rendezvous/store_questions.hpp"
 #include "rendezvous/successor_notice.hpp"
 
@@ -24,9 +25,6 @@
 #include <vector>
 
 namespace acc::rendezvous {
-
-/// Whether this node's agent offers to be the first coordinator.
-enum class ServeSeed { must, may, never };
 
 struct RendezvousClientOptions {
   CoordinatorClientOptions client;

@@ -4,20 +4,12 @@
 // Finding, and being, the coordinator with etcd: what an EtcdCandidate learns, and when it is one.
 namespace acc::rendezvous {
 
-namespace {
-
-/// etcd grants no less: a shorter time would make a leader step down earlier, but not let its
-/// successor begin earlier.
-constexpr Millis kShortestTtl{2'000};
-
-}  // namespace
-
 void RendezvousClient::be_candidate() {
   LeadershipOptions leadership;
   leadership.prefix = options_.etcd->prefix;
   leadership.job = options_.membership.job;
   leadership.me = options_.client.self.node;
-  leadership.ttl = std::max(options_.client.timings.heartbeat_timeout, kShortestTtl);
+  leadership.ttl = leadership_ttl(options_.client.timings);
   leadership.nodes = options_.membership.nodes_max;
   leadership.seed = options_.client.seed;
   EtcdCandidate::Hooks hooks;
@@ -58,8 +50,7 @@ void RendezvousClient::listen_for_etcd(const std::string& own_address, const OnC
 // Called after each change of the client's state.
 void RendezvousClient::seek_in_etcd() {
   if (!etcd_ || coordinator_) return;
-  const bool seeks = client_.phase() != LinkPhase::joined && client_.phase() != LinkPhase::ended;
-  etcd_->seek(seeks, client_.term().number + 1);
+  etcd_->seek(seeks_coordinator(client_.phase()), client_.term().number + 1);
 }
 
 void RendezvousClient::follow(const Leader& leader) {
@@ -70,8 +61,7 @@ void RendezvousClient::follow(const Leader& leader) {
 
 void RendezvousClient::lead(const BecomeLeader& won) {
   if (coordinator_ || is_ending_) return etcd_->resign();
-  // The end of a job removes all its keys in etcd.
-  if (!won.last && client_.state() > NodeState::assigned) {
+  if (is_job_gone(won, client_.state())) {
     is_ending_ = true;
     return etcd_->end_job([this] {
       perform(client_.job_is_gone("etcd knows nothing of job '" + options_.membership.job +

@@ -15,6 +15,8 @@ struct Timings {
   [[nodiscard]] Millis heartbeat_interval() const {
     return std::max<Millis>(heartbeat_timeout / 5, Millis{50});
   }
+  /// A lease must be longer: a peer counts as lost, and is heard of no more, before it ends.
+  [[nodiscard]] Millis least_lease() const { return heartbeat_timeout + 2 * heartbeat_interval(); }
   /// Time limit for confirming a lease after a doubt about the clocks.
   [[nodiscard]] Millis confirmation() const {
     return std::max<Millis>(heartbeat_timeout / 2, Millis{500});

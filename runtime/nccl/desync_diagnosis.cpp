@@ -81,9 +81,9 @@ std::optional<Error> DesyncDiagnosis::step(const OwnProgress& own_progress) noex
 
 void DesyncDiagnosis::raise_alarm(const OverdueCall&, const RankProgress& own) {
   store_->set(progress_key(rank_), to_text(own));
-  part_ = store_->add(key("alarms"), 1) == 1 ? Part::collector : Part::witness;
+  part_ = store_->add(key("alarms"), 1) == 1 ? Part::collector : Part::contributor;
   next_step_ = Clock::now() + kStep;
-  if (part_ == Part::witness) return;
+  if (part_ == Part::contributor) return;
   progress_of_.resize(static_cast<std::size_t>(size_));
   progress_of_[static_cast<std::size_t>(rank_)] = own;
   collect_until_ = Clock::now() + window_;
@@ -93,7 +93,7 @@ void DesyncDiagnosis::raise_alarm(const OverdueCall&, const RankProgress& own) {
 void DesyncDiagnosis::look_for_alarm(const OwnProgress& own_progress) {
   if (!store_->peek(key("alarm"))) return;
   store_->set(progress_key(rank_), to_text(own_progress()));
-  part_ = Part::witness;
+  part_ = Part::contributor;
   next_step_ = Clock::now() + kStep;
 }
 

@@ -50,9 +50,9 @@ class DesyncDiagnosis {
 
  private:
   enum class Part : std::uint8_t {
-    bystander,  ///< no alarm so far
-    witness,    ///< has published its progress and waits for the verdict
-    collector,  ///< raised the alarm first: collects the progress of all
+    bystander,    ///< no alarm so far
+    contributor,  ///< has published its progress and waits for the verdict
+    collector,    ///< raised the alarm first: collects the progress of all
   };
   [[nodiscard]] std::string key(const char* name) const;
   [[nodiscard]] std::string progress_key(int rank) const;

@@ -176,7 +176,7 @@ void Process::look_at_clocks() {
   note("its clocks are in doubt");
   ++world_.stats().doubts;
   if (client_) carry_out(client_->clock_doubted(now()));
-  if (membership_ && !ended_) carry_out(membership_->clock_doubted(office_time()));
+  if (membership_ && !ended_) carry_out(membership_->clock_doubted(membership_time()));
   if (writer_.question != 0) ask_to_write();
   settle();
 }
@@ -220,7 +220,7 @@ void Process::wake() {
 void Process::tick() {
   if (client_) carry_out(client_->tick(now()));
   if (leadership_ && !ended_) carry_out(leadership_->tick(now()));
-  if (membership_ && !ended_) carry_out(membership_->tick(office_time()));
+  if (membership_ && !ended_) carry_out(membership_->tick(membership_time()));
   settle();
 }
 

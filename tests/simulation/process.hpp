@@ -80,7 +80,7 @@ class Process final : public SocketOwner {
   [[nodiscard]] bool is_frozen() const { return paused_ || busy_ || sleep_ != Sleep::none; }
   [[nodiscard]] HostId host() const { return host_; }
   [[nodiscard]] const std::string& name() const { return spec_.name; }
-  [[nodiscard]] bool has_office() const { return membership_.has_value(); }
+  [[nodiscard]] bool is_coordinator() const { return membership_.has_value(); }
   [[nodiscard]] const rendezvous::Membership* membership() const {
     return membership_ ? &*membership_ : nullptr;
   }
@@ -195,7 +195,7 @@ class Process final : public SocketOwner {
   void note_start(const rendezvous::Frame& frame) const;
 
   // etcd: process_etcd.cpp
-  [[nodiscard]] Instant office_time();
+  [[nodiscard]] Instant membership_time();
   void seek_in_etcd();
   void carry_out(const rendezvous::LeadershipActions& actions);
   void act(const rendezvous::AskEtcd& question);
@@ -266,7 +266,7 @@ class Process final : public SocketOwner {
   bool is_successor_ = false;  ///< membership_ continues the job of another coordinator
   std::optional<rendezvous::Leadership> leadership_;
   std::uint64_t leadership_number_ = 0;  ///< answers to an earlier one are dropped
-  bool has_inherited_ = false;
+  bool continues_record_ = false;
   bool elected_ = false;
   bool job_over_ = false;
 

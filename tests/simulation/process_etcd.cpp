@@ -8,7 +8,7 @@ namespace acc::simulation {
 using namespace rendezvous;
 
 // Before each event of the membership: its leadership may be over before it is notified.
-Instant Process::office_time() {
+Instant Process::membership_time() {
   if (spec_.by_etcd && membership_) {
     const auto leadership_term = leadership_ ? leadership_->leadership_term() : std::nullopt;
     leadership_term ? membership_->lead_until(leadership_term->until, leadership_term->asked)
@@ -19,17 +19,16 @@ Instant Process::office_time() {
 
 void Process::seek_in_etcd() {
   if (!spec_.by_etcd || !client_ || membership_ || ended_) return;
-  const bool seeks = client_->phase() != LinkPhase::joined && client_->phase() != LinkPhase::ended;
+  const bool seeks = seeks_coordinator(client_->phase());
   if (seeks == leadership_.has_value()) return;
   leadership_.reset();
   ++leadership_number_;
   if (!seeks) return;
-  constexpr Millis kShortestTtl{2'000};
   LeadershipOptions options;
   options.job = spec_.membership.job;
   options.me = spec_.client->self.node;
   options.at = {world_.address(host_), World::kPort};
-  options.ttl = std::max(spec_.membership.timings.heartbeat_timeout, kShortestTtl);
+  options.ttl = leadership_ttl(spec_.membership.timings);
   options.lowest_term = client_->term().number + 1;
   options.nodes = spec_.membership.nodes_max;
   options.seed = spec_.client->seed;
@@ -70,7 +69,7 @@ void Process::act(const FollowLeader& follow) {
 
 void Process::act(const BecomeLeader& won) {
   if (membership_ || !leadership_) return;
-  if (!won.last && client_->state() > NodeState::assigned) {
+  if (is_job_gone(won, client_->state())) {
     note("wins a key without a table: its job is gone");
     carry_out(leadership_->end(true, now()));
     carry_out(client_->job_is_gone("etcd knows nothing of the job", now()));
@@ -85,8 +84,8 @@ void Process::act(const BecomeLeader& won) {
   membership_id_ = world_.next_membership();
   membership_.emplace(std::move(options), now());
   is_successor_ = won.last.has_value();
-  has_inherited_ = won.last.has_value();
-  if (won.last) carry_out(membership_->recover(*won.last, office_time()));
+  continues_record_ = won.last.has_value();
+  if (won.last) carry_out(membership_->recover(*won.last, membership_time()));
   if (membership_)
     carry_out(client_->coordinator_is_here({world_.address(host_), World::kPort}, now()));
 }
@@ -96,7 +95,7 @@ void Process::act(const StopLeading& stop) {
 }
 
 void Process::act(const RoundCommitted& committed) {
-  if (membership_) carry_out(membership_->committed(committed.epoch, office_time()));
+  if (membership_) carry_out(membership_->committed(committed.epoch, membership_time()));
 }
 
 void Process::act(const EtcdTrouble& trouble) { note("has trouble with etcd: " + trouble.text); }
@@ -104,7 +103,7 @@ void Process::act(const EtcdTrouble& trouble) { note("has trouble with etcd: " +
 // The round in etcd was of an earlier run without surviving agents: the job begins anew, with all
 // its restarts.
 void Process::act(const CommitRound& commit) {
-  if (std::exchange(has_inherited_, false) && commit.record.ledger == RestartLedger{})
+  if (std::exchange(continues_record_, false) && commit.record.ledger == RestartLedger{})
     world_.checker().begins_anew();
   if (leadership_) carry_out(leadership_->commit(commit.record, now()));
 }

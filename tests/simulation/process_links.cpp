@@ -133,7 +133,7 @@ void Process::drop_peer(End end, const std::string& why) {
   end_of_peer_.erase(id);
   if (role == Peer::Role::voter && client_) carry_out(client_->vote_withdrawn(id, now()));
   if (role != Peer::Role::fresh && membership_)
-    carry_out(membership_->left(id, {why}, office_time()));
+    carry_out(membership_->left(id, {why}, membership_time()));
 }
 
 std::optional<Frame> Process::read(std::string_view bytes, FrameSplitter& splitter,
@@ -206,7 +206,7 @@ void Process::on_first_frame(End end, Peer& peer, const Frame& frame) {
     if (!membership_ && client_ && frame.epoch.term >= client_->term())
       carry_out(client_->coordinator_is_at(to, now()));
     if (!membership_) return;
-    carry_out(membership_->moved(to, office_time()));
+    carry_out(membership_->moved(to, membership_time()));
     if (!membership_ && client_) carry_out(client_->coordinator_is_at(to, now()));
     return;
   }
@@ -215,7 +215,7 @@ void Process::on_first_frame(End end, Peer& peer, const Frame& frame) {
   const auto address = world_.address(peer.from);
   if (membership_) {
     peer.role = Peer::Role::of_membership;
-    carry_out(membership_->joined(peer.id, *join, address, office_time()));
+    carry_out(membership_->joined(peer.id, *join, address, membership_time()));
   } else if (client_) {
     peer.role = Peer::Role::voter;
     carry_out(client_->vote_received(peer.id, *join, address, now()));
@@ -227,7 +227,7 @@ void Process::on_peer_frame(Peer& peer, const Frame& frame) {
   if (const auto* request = std::get_if<KvRequest>(&frame.message))
     return on_inquiry(peer, frame, *request);
   if (world_.keeps_frames()) keep(peer.recent, frame);
-  carry_out(membership_->said(peer.id, frame, office_time()));
+  carry_out(membership_->said(peer.id, frame, membership_time()));
 }
 
 // ---- sending ----
@@ -264,7 +264,7 @@ bool Process::replay() {
       if (!(frame.epoch < membership_->epoch())) continue;
       const Frame copy = frame;
       note("as coordinator hears once more " + show(copy) + " from " + world_.address(peer.from));
-      carry_out(membership_->said(peer.id, copy, office_time()));
+      carry_out(membership_->said(peer.id, copy, membership_time()));
       settle();
       return true;
     }

@@ -159,7 +159,7 @@ void Process::act(const ClosePeer& close) {
   world_.network().close(*end);
   peers_.erase(*end);
   end_of_peer_.erase(close.peer);
-  if (membership_) carry_out(membership_->left(close.peer, {"closed by us"}, office_time()));
+  if (membership_) carry_out(membership_->left(close.peer, {"closed by us"}, membership_time()));
 }
 
 void Process::act(const ResetStore&) {}

@@ -41,7 +41,7 @@ void Process::send_inquiry() {
 }
 
 void Process::on_inquiry(const Peer& peer, const Frame& frame, const KvRequest& request) {
-  carry_out(membership_->asked_current(peer.id, frame.epoch.round, request.id, office_time()));
+  carry_out(membership_->asked_current(peer.id, frame.epoch.round, request.id, membership_time()));
 }
 
 void Process::on_inquiry_answer(const KvReply& reply) {

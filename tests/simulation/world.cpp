@@ -282,9 +282,9 @@ void World::apply_to(HostId host, const Fault& fault) {
 
 // ---- the loss of coordinators ----
 
-Process* World::in_office(Term above) const {
+Process* World::coordinator_above(Term above) const {
   for (const auto& process : processes_) {
-    if (!process->is_alive() || !process->has_office()) continue;
+    if (!process->is_alive() || !process->is_coordinator()) continue;
     const auto& membership = *process->membership();
     if (membership.epoch().term > above && membership.has_round()) return process.get();
   }
@@ -311,7 +311,7 @@ bool World::can_succeed(const Process& lost) const {
 
 void World::lose_coordinator(const Fault& fault) {
   if (is_healed_ || to_come_ == scenario_.nodes.size()) return;
-  Process* const lost = in_office(Term{});
+  Process* const lost = coordinator_above(Term{});
   if (lost == nullptr || !can_succeed(*lost)) {
     queue_.after(Time{scenario_.timings.heartbeat_timeout} / 20,
                  [this, &fault] { lose_coordinator(fault); });
@@ -328,7 +328,7 @@ void World::watch_succession(Time since, Term of) {
   const Time took = queue_.now() - since;
   const Time bound = Time{scenario_.timings.lease} + kSecond;
   // A successor may be coordinator only for a moment before it is lost itself.
-  const bool is_succeeded = last_lost_ > of || in_office(of) != nullptr;
+  const bool is_succeeded = last_lost_ > of || coordinator_above(of) != nullptr;
   const bool is_over = is_succeeded || took > 10 * bound || living_ == 0;
   if (is_over) {
     stats_.successions.push_back({scenario_.seed, took, bound});

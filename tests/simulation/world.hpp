@@ -119,7 +119,7 @@ class World {
   bool machine_goes_on(HostId host);
   void come_back(HostId host);
   void lose_coordinator(const Fault& fault);
-  [[nodiscard]] Process* in_office(rendezvous::Term above) const;
+  [[nodiscard]] Process* coordinator_above(rendezvous::Term above) const;
   [[nodiscard]] bool can_succeed(const Process& lost) const;
   void watch_succession(Time since, rendezvous::Term of);
   void heal();

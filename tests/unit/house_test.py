@@ -138,7 +138,7 @@ FLOORS = {
         "program": "top",
     },
     "rendezvous": {
-        "messages": "messages message_fields clock_skew wire codec peer_text frame_splitter peer planted timings round_record private_file secret",
+        "messages": "messages message_fields clock_skew wire codec peer_text frame_splitter peer planted timings serve_seed round_record private_file secret",
         "rules": "departures failures vote_counter standby_choice dial_sequence heartbeat_log worker_lease authority inquiries node_table node_order place_table join_rules membership membership_* "
                  "coordinator_client coordinator_client_* kv_store kv_replay store_questions leadership etcd_json etcd_records admission",
         "connections": "deadline_timer tls lookup port_holder socket_users channel channel_read link listener own_listener dialer last_leader_file",
@@ -149,8 +149,8 @@ FLOORS = {
 # Words that were replaced, each with the term to use (docs/architecture.md, glossary). They are refused in comments and
 # identifiers of RETIRED_ROOMS; string literals are not checked.
 RETIRED = {
-    r"Roster|roster_": "Membership", r"Party|party_": "RendezvousClient", r"Ballot": "VoteCounter", r"OfficeNote": "LastLeaderFile",
-    r"KvShare": "KvReplay", r"\bSeat\b|\bseat_": "CoordinatedJob", r"\bin office\b": "is coordinator, leads",
+    r"Roster|roster_": "Membership", r"Party|party_": "RendezvousClient", r"[Bb]allot": "VoteCounter, votes", r"OfficeNote": "LastLeaderFile",
+    r"KvShare": "KvReplay", r"\bSeat\b|\bseat_": "CoordinatedJob", r"[Oo]ffice(?!Note)": "is coordinator, leads", r"[Ff]arewell": "close", r"[Tt]enure": "LeadershipTerm", r"\bHosting\b": "ServeSeed", r"\bbeat_interval": "heartbeat_interval",
     r"\b[Ss]omebody\b|\b[Ww]hoever\b|\b[Hh]e\b|\b[Hh]im(self)?\b|\b[Hh]is\b": "the process, node, agent or peer that is meant; it",
     r"[Kk]nock": "connection, half-open connection", r"\bh[au]ngs? up\b": "close the connection", r"\bfor words\b": "for messages",
 }

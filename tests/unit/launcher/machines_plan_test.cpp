@@ -92,7 +92,7 @@ TEST_CASE("static machines meet beside the workers' port, at machine 0", "[launc
   CHECK(cluster.backend == agent::Backend::fixed);
   CHECK(cluster.control_host == "10.0.0.1");
   CHECK(cluster.control_port == 29701);
-  CHECK(cluster.hosting == agent::Hosting::never);
+  CHECK(cluster.serve_seed == rendezvous::ServeSeed::never);
   CHECK(cluster.wanted == NodeRank{1});
   CHECK(cluster.job == "none");
   CHECK(!cluster.loopback);
@@ -101,7 +101,7 @@ TEST_CASE("static machines meet beside the workers' port, at machine 0", "[launc
   CHECK(plan.master.port_is_given);
   auto first = kStatic;
   first[2] = "--machine_rank=0";
-  CHECK(plan_of(first).cluster.hosting == agent::Hosting::must);
+  CHECK(plan_of(first).cluster.serve_seed == rendezvous::ServeSeed::must);
   CHECK(plan_of(with(kStatic, {"--control_port=4000"})).cluster.control_port == 4000);
 }
 
@@ -123,7 +123,7 @@ TEST_CASE("an elastic job counts its workers per machine and meets at the endpoi
   CHECK(cluster.backend == agent::Backend::tcp);
   CHECK(cluster.control_host == "node1");
   CHECK(cluster.control_port == 29500);
-  CHECK(cluster.hosting == agent::Hosting::may);
+  CHECK(cluster.serve_seed == rendezvous::ServeSeed::may);
   CHECK(!cluster.wanted);
   CHECK(cluster.job == "job7");
   CHECK(plan.local_world_size == 3);
@@ -135,16 +135,17 @@ TEST_CASE("an elastic job counts its workers per machine and meets at the endpoi
 
 TEST_CASE("who hosts is said by rank or by is_host", "[launcher][cluster]") {
   const auto hosting = [](const Words& more) {
-    return plan_of(with(kElastic, more)).cluster.hosting;
+    return plan_of(with(kElastic, more)).cluster.serve_seed;
   };
-  CHECK(hosting({"--node-rank=0"}) == agent::Hosting::must);
-  CHECK(hosting({"--node-rank=3"}) == agent::Hosting::never);
-  CHECK(hosting({"--rdzv-conf=is_host=true"}) == agent::Hosting::must);
-  CHECK(hosting({"--rdzv-conf=is_host=0", "--node-rank=0"}) == agent::Hosting::never);
+  CHECK(hosting({"--node-rank=0"}) == rendezvous::ServeSeed::must);
+  CHECK(hosting({"--node-rank=3"}) == rendezvous::ServeSeed::never);
+  CHECK(hosting({"--rdzv-conf=is_host=true"}) == rendezvous::ServeSeed::must);
+  CHECK(hosting({"--rdzv-conf=is_host=0", "--node-rank=0"}) == rendezvous::ServeSeed::never);
   CHECK(holds(complaints_of(with(kElastic, {"--rdzv-conf=is_host=maybe"})),
               "--rdzv-conf: is_host: 'maybe' is neither yes nor no"));
   // torchrun's default of 0 is no claim: whoever has the address is first
-  CHECK(plan_of({"--nnodes=2", "--master-addr=h", "s.py"}).cluster.hosting == agent::Hosting::may);
+  CHECK(plan_of({"--nnodes=2", "--master-addr=h", "s.py"}).cluster.serve_seed ==
+        rendezvous::ServeSeed::may);
 }
 
 TEST_CASE("a port that is named beside the endpoint is the workers'", "[launcher][cluster]") {
@@ -203,22 +204,22 @@ TEST_CASE("times come from our flags, then from torchrun's options, then by defa
   const auto plain = times({});
   CHECK(plain.join_timeout == Millis{600'000});
   CHECK(!plain.last_call);
-  CHECK(plain.dead_after == Millis{5000});
-  CHECK(plain.lease == Millis{10'000});
-  CHECK(agent::beat_interval(plain) == Millis{1000});
+  CHECK(plain.timings.heartbeat_timeout == Millis{5000});
+  CHECK(plain.timings.lease == Millis{10'000});
+  CHECK(plain.timings.heartbeat_interval() == Millis{1000});
   const auto conf =
       times({"--rdzv-conf=join_timeout=60,last_call_timeout=3,keep_alive_interval=2,"
              "keep_alive_max_attempt=4"});
   CHECK(conf.join_timeout == Millis{60'000});
   CHECK(conf.last_call == Millis{3000});
-  CHECK(conf.dead_after == Millis{8000});
-  CHECK(conf.lease == Millis{16'000});
+  CHECK(conf.timings.heartbeat_timeout == Millis{8000});
+  CHECK(conf.timings.lease == Millis{16'000});
   CHECK(times({"--rdzv-conf=timeout=9"}).join_timeout == Millis{9000});
   const auto ours = times({"--rdzv-conf=join_timeout=60,keep_alive_interval=9", "--join_timeout=5s",
                            "--dead_after=500ms", "--lease=2s", "--last_call=0"});
   CHECK(ours.join_timeout == Millis{5000});
-  CHECK(ours.dead_after == Millis{500});
-  CHECK(ours.lease == Millis{2000});
+  CHECK(ours.timings.heartbeat_timeout == Millis{500});
+  CHECK(ours.timings.lease == Millis{2000});
   CHECK(ours.last_call == Millis{0});
 }
 
@@ -286,7 +287,7 @@ TEST_CASE("etcd's servers are listed, and every machine may host", "[launcher][c
   CHECK(cluster.etcd_endpoints ==
         Words{"http://e1:2379", "http://[fd00::5]:2379", "http://e3:4001"});
   CHECK(cluster.etcd_prefix == "/jobs");
-  CHECK(cluster.hosting == agent::Hosting::may);
+  CHECK(cluster.serve_seed == rendezvous::ServeSeed::may);
   CHECK(cluster.control_port == 0);
   CHECK(!cluster.loopback);
   const auto local = plan_of({"--nnodes=2", "--rdzv-backend=etcd",

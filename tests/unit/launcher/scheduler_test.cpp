@@ -198,7 +198,7 @@ TEST_CASE("a PyTorchJob speaks torchrun's names", "[launcher][scheduler]") {
   CHECK(plan.cluster.wanted == NodeRank{1});
   CHECK(plan.cluster.control_host == "job-master-0");
   CHECK(plan.cluster.control_port == 23457);
-  CHECK(plan.cluster.hosting == agent::Hosting::never);
+  CHECK(plan.cluster.serve_seed == rendezvous::ServeSeed::never);
   CHECK(plan.local_world_size == 4);
   CHECK(plan.master.port == 23456);
 }
@@ -216,7 +216,7 @@ TEST_CASE("an elastic PyTorchJob meets at its endpoint", "[launcher][scheduler]"
   CHECK(plan.cluster.nodes_min == 1);
   CHECK(plan.cluster.nodes_max == 3);
   CHECK(plan.cluster.control_port == 23456);
-  CHECK(plan.cluster.hosting == agent::Hosting::may);
+  CHECK(plan.cluster.serve_seed == rendezvous::ServeSeed::may);
   CHECK(!plan.cluster.wanted);
   CHECK(plan.restart.max_restarts == 7);
 }
@@ -236,7 +236,7 @@ TEST_CASE("a pod of an indexed job knows its rank, and the first pod's name",
   CHECK(plan.cluster.wanted == NodeRank{2});
   CHECK(plan.cluster.control_host == "train-0.svc.default.svc.cluster.local");
   CHECK(plan.cluster.control_port == 29400);
-  CHECK(plan.cluster.hosting == agent::Hosting::never);
+  CHECK(plan.cluster.serve_seed == rendezvous::ServeSeed::never);
   CHECK(plan.cluster.job == "k8s-train");
   c.facts.full_name = "train-2";  // no headless service
   CHECK(c.complaints().find("main process IP") != std::string::npos);
@@ -257,7 +257,7 @@ TEST_CASE("under srun the same command needs no address and no rank", "[launcher
   CHECK(plan.cluster.backend == agent::Backend::tcp);
   CHECK(plan.cluster.control_host == "gpu08");
   CHECK(plan.cluster.control_port == 20042);
-  CHECK(plan.cluster.hosting == agent::Hosting::never);
+  CHECK(plan.cluster.serve_seed == rendezvous::ServeSeed::never);
   CHECK(plan.cluster.job == "slurm-42.0");
   CHECK(notes_of(c).find("Slurm step 42.0: 2 tasks, this is number 1; the machines meet at "
                          "gpu08:20042") != std::string::npos);
