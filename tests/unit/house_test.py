@@ -296,8 +296,26 @@ def wrong_floors(folder, floors, includes):
             theirs = floor_of(other, floors)
             if theirs and theirs[0] > mine[0]:
                 yield f"{folder}/{name} ({mine[1]}) includes {other}, which stands above it ({theirs[1]})"
+    yield from circles_between_files(folder, includes)
+
+
+def circles_between_files(folder, includes):
     if circle := circle_in(includes):
         yield f"{folder}: includes in a circle: {' → '.join(circle)}"
+
+
+def check_runtime_files(root):
+    """Within a folder of the runtime, too: a header and its source are one, so that a circle through a .cpp counts."""
+    own = [({"a": {"b"}, "b": {"a"}}, 1), ({"a": {"b"}, "b": {"c"}, "c": {"a"}}, 1), ({"a": {"b", "c"}, "b": {"c"}, "c": set()}, 0)]
+    for includes, expected in own:
+        if len(list(circles_between_files("own check", includes))) != expected:
+            yield f"own check of circles between files: {includes}"
+    if includes_within(root, "runtime/group").get("group", set()) < {"monitor", "call_queue"}:
+        yield "own check: the includes of runtime/group/group aren't found"
+    for folder in RUNTIME_FOLDERS:
+        yield from circles_between_files(f"runtime/{folder}", includes_within(root, f"runtime/{folder}"))
+    in_runtime = {name: {other for other in others if "/" not in other} for name, others in includes_within(root, "runtime").items() if "/" not in name}
+    yield from circles_between_files("runtime", in_runtime)
 
 
 def check_floors(root):
@@ -419,7 +437,7 @@ SUBRANGES = re.compile(r"ranges::(unique|remove|remove_if|partition|stable_parti
 
 def main():
     root = pathlib.Path(sys.argv[1])
-    complaints = check_self() + list(names_that_ctest_mistakes(root)) + list(check_floors(root)) + list(check_retired_words(root)) + list(check_pages(root)) + list(check_headers_of_accelerator(root)) + list(check_operations(root)) + list(check_registered_cases(root)) + list(house_sizes.check_sizes(root))
+    complaints = check_self() + list(names_that_ctest_mistakes(root)) + list(check_floors(root)) + list(check_runtime_files(root)) + list(check_retired_words(root)) + list(check_pages(root)) + list(check_headers_of_accelerator(root)) + list(check_operations(root)) + list(check_registered_cases(root)) + list(house_sizes.check_sizes(root))
     files = 0
     for room in ROOMS:
         for path in sorted((root / room).rglob("*")):
