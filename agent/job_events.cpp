@@ -76,7 +76,6 @@ void JobEvents::job_started(const JobPlan& plan, pid_t guardian) {
 
 void JobEvents::round_started(const RoundFacts& facts, const std::vector<WorkerRecord>& workers) {
   ++counts_.rounds;
-  counts_.workers_started += workers.size();
   if (!sink_) return;
   auto event = line("round_started");
   event.json["round"] = facts.round.value();

@@ -24,7 +24,6 @@ class JobEvents {
     std::uint64_t restarts = 0;  ///< that this node saw; the job's own count is in its ledger
     std::uint64_t failures = 0;  ///< rounds that failed here
     std::uint64_t start_failures = 0;
-    std::uint64_t workers_started = 0;
     std::uint64_t workers_succeeded = 0;
     std::uint64_t workers_failed = 0;
     std::uint64_t workers_stopped = 0;  ///< asked by us before they ended

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cerrno>
+#include <optional>
 #include <utility>
 
 namespace acc::agent {
@@ -21,34 +22,45 @@ using worker_socket::Verb;
 
 namespace {
 
-KvRequest to_kv(Request&& request) {
+// The switches of this file have no default, so that -Wswitch reports a new value that one of them
+// lacks.
+
+/// What a verb means to the store; none: the agent handles it itself.
+std::optional<KvRequest::Op> op_of(Verb verb) {
   using Op = KvRequest::Op;
-  KvRequest kv;
-  switch (request.verb) {
+  switch (verb) {
     case Verb::set:
-      kv.op = Op::set;
-      break;
+      return Op::set;
+    case Verb::get:
+      return Op::get;
     case Verb::add:
-      kv.op = Op::add;
-      break;
+      return Op::add;
     case Verb::wait:
-      kv.op = Op::wait;
-      break;
+      return Op::wait;
     case Verb::barrier:
-      kv.op = Op::barrier;
-      break;
+      return Op::barrier;
     case Verb::remove:
-      kv.op = Op::remove;
-      break;
+      return Op::remove;
     case Verb::compare_set:
-      kv.op = Op::compare_set;
-      break;
+      return Op::compare_set;
     case Verb::current:
-      kv.op = Op::current;
+      return Op::current;
+    case Verb::hello:
+    case Verb::beat:
+    case Verb::checkpoint:
+    case Verb::no_restart:
+    case Verb::section:
+    case Verb::section_end:
+    case Verb::table:
+    case Verb::lost:
       break;
-    default:
-      kv.op = Op::get;
   }
+  return std::nullopt;
+}
+
+KvRequest to_kv(KvRequest::Op op, Request&& request) {
+  KvRequest kv;
+  kv.op = op;
   kv.key = std::move(request.key);
   kv.value = std::move(request.value);
   kv.expected = std::move(request.expected);
@@ -58,13 +70,31 @@ KvRequest to_kv(Request&& request) {
   return kv;
 }
 
-Answer::Word word_of(Verb verb, KvReply::Status status) {
+Answer::Word word_of_success(KvRequest::Op op) {
+  using Op = KvRequest::Op;
+  using Word = Answer::Word;
+  switch (op) {
+    case Op::set:
+    case Op::wait:
+    case Op::remove:
+    case Op::compare_set:
+      return Word::ok;
+    case Op::get:
+      return Word::value;
+    case Op::add:
+    case Op::barrier:
+    case Op::current:
+      return Word::number;
+  }
+  return Word::bad_request;  // op_of() makes no such operation
+}
+
+/// None: a number that is no status.
+std::optional<Answer::Word> word_of(KvRequest::Op op, KvReply::Status status) {
   using Word = Answer::Word;
   switch (status) {
     case KvReply::Status::ok:
-      if (verb == Verb::get) return Word::value;
-      return verb == Verb::add || verb == Verb::barrier || verb == Verb::current ? Word::number
-                                                                                 : Word::ok;
+      return word_of_success(op);
     case KvReply::Status::missing:
       return Word::missing;
     case KvReply::Status::timed_out:
@@ -78,9 +108,9 @@ Answer::Word word_of(Verb verb, KvReply::Status status) {
     case KvReply::Status::differs:
       return Word::differs;
     case KvReply::Status::bad_request:
-      break;
+      return Word::bad_request;
   }
-  return Word::bad_request;
+  return std::nullopt;
 }
 
 std::string table_text(const std::vector<rendezvous::TableRow>& rows) {
@@ -173,9 +203,18 @@ void WorkerConnection::carry_out(Request&& request) {
       return ask_lost(request.timeout);
     case Verb::current:
       return ask_current(std::move(request));
-    default:
+    case Verb::set:
+    case Verb::get:
+    case Verb::add:
+    case Verb::wait:
+    case Verb::barrier:
+    case Verb::remove:
+    case Verb::compare_set:
       return ask_store(std::move(request));
+    case Verb::hello:  // handled above
+      break;
   }
+  refuse(request.verb);
 }
 
 void WorkerConnection::greet(const Request& request) {
@@ -191,13 +230,24 @@ void WorkerConnection::greet(const Request& request) {
 }
 
 void WorkerConnection::ask_store(Request&& request) {
+  const auto op = op_of(request.verb);
+  if (!op) return refuse(request.verb);
   asked_ = true;
-  const auto verb = request.verb;
-  auto reply = [weak = weak_from_this(), verb, question = ++question_](KvReply kv) {
-    if (const auto self = weak.lock())
-      self->answer(question, {word_of(verb, kv.status), kv.number, std::move(kv.value)});
+  auto reply = [weak = weak_from_this(), op = *op, question = ++question_](KvReply kv) {
+    const auto self = weak.lock();
+    if (!self) return;
+    if (const auto word = word_of(op, kv.status)) {
+      self->answer(question, {*word, kv.number, std::move(kv.value)});
+    } else if (self->is_due(question)) {
+      const int number = static_cast<int>(kv.status);
+      self->fail("the store replied with the unknown status " + std::to_string(number));
+    }
   };
-  facts_->calls.on_kv(number_, to_kv(std::move(request)), std::move(reply));
+  facts_->calls.on_kv(number_, to_kv(*op, std::move(request)), std::move(reply));
+}
+
+void WorkerConnection::refuse(Verb verb) {
+  fail("unknown request " + std::to_string(static_cast<int>(verb)));
 }
 
 void WorkerConnection::ask_table() {

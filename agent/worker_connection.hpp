@@ -41,6 +41,7 @@ class WorkerConnection : public std::enable_shared_from_this<WorkerConnection> {
   void tell_lost();
   /// Reports the error to the worker and closes the connection.
   void fail(const std::string& why);
+  void refuse(worker_socket::Verb verb);
   void close();
 
   static constexpr std::size_t kBytesATurn = 64 * 1024;

@@ -9,17 +9,20 @@ cd "$acc_root"
 mkdir -p build/tidy
 cmake --preset release >build/tidy/configure.log || { cat build/tidy/configure.log >&2; acc_die "cmake could not configure the build"; }
 mapfile -t files < <(python3 - "$@" <<'PYTHON'
-"""Writes build/tidy/compile_commands.json, without options that clang doesn't know, and prints the files to look at."""
-import json, pathlib, re, sys
+"""Writes build/tidy/compile_commands.json, without options that clang doesn't know, and prints the files to look at. Sources that the
+build generates (the status page, the preloader) are made first: CMake configures a fresh clone without them."""
+import json, pathlib, re, subprocess, sys
 
 root = pathlib.Path.cwd()
+build = root / "build/release"
 wanted = {str(root / name) for name in sys.argv[1:]}
-rows = []
-for row in json.loads((root / "build/release/compile_commands.json").read_text()):
+rows, generated = [], set()
+for row in json.loads((build / "compile_commands.json").read_text()):
     file = pathlib.Path(row["file"])
     if file.suffix not in (".cpp", ".cxx") or re.match(r"(build/release/)?(tests|examples)/", str(file.relative_to(root))):
         continue
     held = set(re.findall(r'#include "([^"]*)"', file.read_text())) if file.suffix == ".cxx" else {str(file)}
+    generated |= {name for name in held if pathlib.Path(name).is_relative_to(build)}
     for name in sorted(wanted & held) or ([] if wanted else [str(file)]):
         row["command"] = re.sub(r" -fvect-cost-model=\w+", "", row["command"])
         rows.append({**row, "file": name, "command": row["command"].replace(str(file), name)})
@@ -27,6 +30,11 @@ for row in json.loads((root / "build/release/compile_commands.json").read_text()
 missing = wanted - {row["file"] for row in rows}
 if missing:
     sys.exit("not compiled by preset release: " + ", ".join(sorted(missing)))
+if generated:
+    names = [str(pathlib.Path(name).relative_to(build)) for name in sorted(generated)]
+    made = subprocess.run(["cmake", "--build", build, "--target", *names], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if made.returncode != 0:
+        sys.exit(made.stdout + "cmake could not make the generated sources")
 print("\n".join(row["file"] for row in rows))
 PYTHON
 )

@@ -99,4 +99,10 @@ std::string to_json(const FlightRecorder::Entry& entry, std::string_view group, 
   return line.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
 
+std::string to_json_lines(const FlightRecorder& record, std::string_view group, int rank) {
+  std::string lines;
+  for (const auto& entry : record.entries()) lines += to_json(entry, group, rank) + "\n";
+  return lines;
+}
+
 }  // namespace acc::runtime

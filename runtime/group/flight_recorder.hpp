@@ -104,5 +104,8 @@ class FlightRecorder {
 /// processes of a host share.
 [[nodiscard]] std::string to_json(const FlightRecorder::Entry& entry, std::string_view group,
                                   int rank);
+/// All entries, each on a line with its newline, oldest first.
+[[nodiscard]] std::string to_json_lines(const FlightRecorder& record, std::string_view group,
+                                        int rank);
 
 }  // namespace acc::runtime

@@ -3,7 +3,6 @@
 #include "runtime/fork.hpp"
 #include "runtime/group/agent_slot.hpp"
 #include "runtime/group/arguments.hpp"
-#include "runtime/group/monitor.hpp"
 #include "runtime/timeout.hpp"
 
 #include <algorithm>
@@ -64,6 +63,7 @@ Group::Group(GroupFacts facts, std::unique_ptr<Backend> backend, std::shared_ptr
       asynchronous_{backend_->asynchronous()},
       store_{std::move(store)},
       maker_{std::move(maker)},
+      watched_{facts_, record_, *backend_},
       numbers_{0, std::vector<std::uint64_t>(static_cast<std::size_t>(facts_.size)),
                std::vector<std::uint64_t>(static_cast<std::size_t>(facts_.size))},
       made_in_{fork_generation()},
@@ -72,7 +72,7 @@ Group::Group(GroupFacts facts, std::unique_ptr<Backend> backend, std::shared_ptr
                                          [this](Work::State& work) { carry_out(work); })},
       sends_{
           std::make_unique<CallQueue>("acc-send", [this](Work::State& work) { carry_out(work); })} {
-  monitor::watch(*this);
+  monitor::watch(watched_);
 }
 
 Group::~Group() {
@@ -83,7 +83,7 @@ Group::~Group() {
     (void)sends_.release();
     return;
   }
-  monitor::forget(*this);
+  monitor::forget(watched_);
   const bool begun = !calls_->idle() || !sends_->idle();
   if (begun && std::uncaught_exceptions() > 0)
     abort("rank " + std::to_string(facts_.rank) + " left by an exception");
@@ -350,7 +350,7 @@ void Group::break_with(const Error& cause) noexcept {
     cause_.emplace(cause);
     broken_.store(true, std::memory_order_release);
   }
-  monitor::dump(*this, cause.what());
+  monitor::dump(watched_, cause.what());
 }
 
 void Group::abort(std::string_view why) noexcept {
@@ -364,13 +364,6 @@ void Group::abort(std::string_view why) noexcept {
   } catch (const std::bad_alloc&) {
     backend_->abort(Error{ErrorCode::aborted, "aborted"});
   }
-}
-
-std::string Group::flight_record() const {
-  std::string lines;
-  for (const auto& entry : record_.entries())
-    lines += to_json(entry, facts_.name, facts_.rank) + "\n";
-  return lines;
 }
 
 }  // namespace acc::runtime

@@ -5,6 +5,8 @@
 #include "runtime/group/arguments.hpp"
 #include "runtime/group/call_queue.hpp"
 #include "runtime/group/flight_recorder.hpp"
+#include "runtime/group/group_facts.hpp"
+#include "runtime/group/monitor.hpp"
 #include "runtime/net/store.hpp"
 
 #include <acc/process_group.hpp>
@@ -17,17 +19,6 @@
 #include <vector>
 
 namespace acc::runtime {
-
-/// Group metadata; identical on all ranks except rank, local_rank and local_size.
-struct GroupFacts {
-  int rank = 0;
-  int size = 1;
-  int local_rank = 0;  ///< among those of this group on this node
-  int local_size = 1;
-  std::string name;              ///< for messages
-  std::string key;               ///< prefix of its keys in the store, never used twice in a job
-  std::vector<RankFacts> ranks;  ///< by rank
-};
 
 /// Description of a sub-group; identical on all of its members except `rank`.
 struct SubGroup {
@@ -86,7 +77,9 @@ class Group {
 
   void abort(std::string_view why) noexcept;
 
-  [[nodiscard]] std::string flight_record() const;
+  [[nodiscard]] std::string flight_record() const {
+    return to_json_lines(record_, facts_.name, facts_.rank);
+  }
 
  private:
   void run(Call call, const CallOptions& how, SharedBuffer* buffer);
@@ -115,6 +108,7 @@ class Group {
   const std::shared_ptr<Store> store_;
   const GroupMaker maker_;
   FlightRecorder record_;
+  const monitor::Watched watched_;
 
   // Of the calling thread.
   struct Numbers {

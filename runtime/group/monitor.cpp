@@ -4,7 +4,6 @@
 #include "common/unique_fd.hpp"
 #include "runtime/fork.hpp"
 #include "runtime/group/flight_signals.hpp"
-#include "runtime/group/group.hpp"
 #include "runtime/quiet_thread.hpp"
 #include "runtime/wake_event.hpp"
 
@@ -41,24 +40,24 @@ void tell(const std::string& what) noexcept {
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
 }
 
-std::string file_of(const Group& group, const std::string& folder) {
-  std::string name = group.facts().name;
+std::string file_of(const Watched& group, const std::string& folder) {
+  std::string name = group.facts.name;
   for (char& c : name)
     if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.'))
       c = '_';
-  return folder + "/flight-" + name + "-rank" + std::to_string(group.facts().rank) + "-" +
+  return folder + "/flight-" + name + "-rank" + std::to_string(group.facts.rank) + "-" +
          std::to_string(::getpid()) + ".jsonl";
 }
 
-std::string header_of(const Group& group, std::string_view why) {
-  const auto& facts = group.facts();
+std::string header_of(const Watched& group, std::string_view why) {
+  const auto& facts = group.facts;
   nlohmann::ordered_json head{{"group", facts.name},
                               {"rank", facts.rank},
                               {"size", facts.size},
                               {"pid", ::getpid()},
                               {"round", variable("ACC_ROUND")},
                               {"why", why},
-                              {"calls", group.record().calls()},
+                              {"calls", group.record.calls()},
                               {"now_ns", Clock::now().time_since_epoch().count()},
                               {"unix_time", std::time(nullptr)}};
   const auto me = static_cast<std::size_t>(facts.rank);
@@ -66,9 +65,10 @@ std::string header_of(const Group& group, std::string_view why) {
   return head.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-void write_record(const Group& group, const std::string& folder, std::string_view why) {
+void write_record(const Watched& group, const std::string& folder, std::string_view why) {
   const std::string path = file_of(group, folder);
-  const std::string text = header_of(group, why) + group.flight_record();
+  const std::string text =
+      header_of(group, why) + to_json_lines(group.record, group.facts.name, group.facts.rank);
   const UniqueFd file{::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)};
   std::string_view rest = text;
   while (file && !rest.empty()) {
@@ -98,12 +98,12 @@ class Monitor {
  public:
   static Monitor& one();
 
-  void watch(Group& group) {
+  void watch(const Watched& group) {
     const std::lock_guard lock{mutex_};
     if (groups_.empty()) begin();
     groups_.emplace(&group, Warned{});
   }
-  void forget(Group& group) noexcept {
+  void forget(const Watched& group) noexcept {
     std::thread ended;
     {
       const std::lock_guard lock{mutex_};
@@ -114,7 +114,7 @@ class Monitor {
     // A SIGTERM that arrived when no thread was left to write records.
     if (flight_signals::take().to_end) flight_signals::end_as_asked();
   }
-  void dump(Group& group, std::string_view why) {
+  void dump(const Watched& group, std::string_view why) {
     std::string folder;
     {
       const std::lock_guard lock{mutex_};
@@ -148,11 +148,11 @@ class Monitor {
   std::thread end() noexcept;
   void answer(flight_signals::Asked asked, std::unique_lock<std::mutex>& lock);
   void work(std::shared_ptr<WakeEvent> wake, Millis patience, std::uint64_t life);
-  void look(Group& group, Warned& warned, Millis patience);
+  void look(const Watched& group, Warned& warned, Millis patience);
 
   const std::uint64_t made_in_ = fork_generation();
   std::mutex mutex_;
-  std::map<Group*, Warned> groups_;
+  std::map<const Watched*, Warned> groups_;
   std::string folder_;
   int writing_ = 0;  ///< groups that are breaking
   std::condition_variable written_;
@@ -235,25 +235,25 @@ void Monitor::answer(flight_signals::Asked asked, std::unique_lock<std::mutex>& 
   flight_signals::end_as_asked();
 }
 
-void Monitor::look(Group& group, Warned& warned, Millis patience) {
-  const auto slow = group.record().oldest_running();
+void Monitor::look(const Watched& group, Warned& warned, Millis patience) {
+  const auto slow = group.record.oldest_running();
   if (!slow) return;
   const auto lasted = std::chrono::duration_cast<Millis>(Clock::now() - slow->begin);
   if (warned.ticket != slow->ticket) warned = {slow->ticket, patience};
   if (lasted < warned.next) return;
   warned.next = 2 * lasted;
-  const auto missing = group.backend().waits_for();
-  tell("group '" + group.facts().name + "', rank " + std::to_string(group.facts().rank) + ": " +
+  const auto missing = group.backend.waits_for();
+  tell("group '" + group.facts.name + "', rank " + std::to_string(group.facts.rank) + ": " +
        runtime::to_string(slow->what) + " has been running for " + describe(lasted) +
        (missing.empty() ? "" : ", waiting for " + describe_ranks(missing)));
 }
 
 }  // namespace
 
-void watch(Group& group) { Monitor::one().watch(group); }
-void forget(Group& group) noexcept { Monitor::one().forget(group); }
+void watch(const Watched& group) { Monitor::one().watch(group); }
+void forget(const Watched& group) noexcept { Monitor::one().forget(group); }
 
-void dump(Group& group, std::string_view why) noexcept {
+void dump(const Watched& group, std::string_view why) noexcept {
   try {
     Monitor::one().dump(group, why);
   } catch (const std::exception& e) {

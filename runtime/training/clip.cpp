@@ -1,6 +1,6 @@
 #include "runtime/training/device_gradients.hpp"
 #include "runtime/training/exact_squares.hpp"
-#include "runtime/training/gradients.hpp"
+#include "runtime/training/gradient_passes.hpp"
 #include "runtime/user_call.hpp"
 
 #include <acc/clip.hpp>
@@ -68,7 +68,7 @@ ClippedNorm clip(const Gradients& gradients, double max_norm, Norm norm) {
   if (!(max_norm >= 0))
     throw Error{ErrorCode::invalid_argument,
                 "clip_grad_norm: a norm of " + std::to_string(max_norm)};
-  gradients.require_reachable("clip_grad_norm");
+  training::require_reachable(gradients, "clip_grad_norm");
   ClippedNorm found = norm == Norm::l2 ? l2_norm(gradients) : max_norm_of(gradients);
   if (!found.finite()) return found;
   const double factor = max_norm / (found.norm + 1e-6);
@@ -82,7 +82,7 @@ void clip_each(const Gradients& gradients, double limit) {
   if (!(limit >= 0))
     throw Error{ErrorCode::invalid_argument,
                 "clip_grad_value: a limit of " + std::to_string(limit)};
-  gradients.require_reachable("clip_grad_value");
+  training::require_reachable(gradients, "clip_grad_value");
   training::clamp(gradients, limit);
 }
 

@@ -35,8 +35,6 @@ class ExactSquares {
   /// a long double at most, and the same for the same values.
   [[nodiscard]] long double total() const;
   [[nodiscard]] bool finite() const noexcept { return infinities_ == 0 && nans_ == 0; }
-  [[nodiscard]] std::uint64_t nans() const noexcept { return nans_; }
-  [[nodiscard]] std::uint64_t infinities() const noexcept { return infinities_; }
 
  private:
   static constexpr std::size_t kFloatBins = 255;    ///< exponents of finite floats

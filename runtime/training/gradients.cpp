@@ -1,12 +1,7 @@
 #include "runtime/training/gradients.hpp"
 
-#include "runtime/training/bucket_memory.hpp"
-#include "runtime/training/device_gradients.hpp"
-#include "runtime/training/element_kernels.hpp"
-
 #include <acc/error.hpp>
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <iterator>
 #include <string>
@@ -46,11 +41,6 @@ TensorView Gradients::piece(const GradientRange& range) const {
           whole.dtype,
           {static_cast<std::int64_t>(range.count)},
           whole.device};
-}
-
-void Gradients::require_reachable(std::string_view what) const {
-  require_memory(what);
-  require_kernels_for(*this, what);
 }
 
 void Gradients::require_memory(std::string_view what) const {
@@ -105,42 +95,6 @@ Gradients gradients_of(const Optimizer& optimizer) {
 
 void require_between_backwards(const Optimizer& optimizer, std::string_view what) {
   if (optimizer.reducer() != nullptr) optimizer.reducer()->require_between_backwards(what);
-}
-
-std::string first_not_finite(const Gradients& gradients) {
-  const auto of_ranges = largest(gradients);
-  for (std::size_t i = 0; i < of_ranges.size(); ++i)
-    if (!std::isfinite(of_ranges[i]))
-      return gradients.parameters[gradients.ranges[i].parameter].name;
-  return {};
-}
-
-bool scale(const Gradients& gradients, double factor) {
-  if (gradients.reducer != nullptr) gradients.reducer->part_changed();
-  bool finite = scale_on_devices(gradients, factor);
-  for (const GradientRange& range : gradients.ranges) {
-    const TensorView piece = gradients.piece(range);
-    if (!in_device_memory(piece)) finite &= scale(piece.data, piece.dtype, piece.count(), factor);
-  }
-  return finite;
-}
-
-void clamp(const Gradients& gradients, double limit) {
-  if (gradients.reducer != nullptr) gradients.reducer->part_changed();
-  clamp_on_devices(gradients, limit);
-  for (const GradientRange& range : gradients.ranges) {
-    const TensorView piece = gradients.piece(range);
-    if (!in_device_memory(piece)) clamp(piece.data, piece.dtype, piece.count(), limit);
-  }
-}
-
-std::vector<double> largest(const Gradients& gradients) {
-  std::vector<double> found = largest_on_devices(gradients);
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    const TensorView piece = gradients.piece(gradients.ranges[i]);
-    if (!in_device_memory(piece)) found[i] = largest(piece.data, piece.dtype, piece.count());
-  }
-  return found;
 }
 
 }  // namespace training

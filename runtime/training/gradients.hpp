@@ -5,11 +5,10 @@
 #include <acc/parameter.hpp>
 #include <acc/process_group.hpp>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
-/// Passes over the gradients that a rank owns.
+/// The gradients that a rank owns, of a reducer or of an optimizer.
 namespace acc::runtime::training {
 
 /// The gradients of one rank and, if they are a part of the whole, the group that has the rest.
@@ -22,9 +21,6 @@ struct Gradients {
   GradientReducer* reducer = nullptr;
 
   [[nodiscard]] TensorView piece(const GradientRange& range) const;
-  /// @throws Error invalid_argument naming the first that is nowhere; cuda: in device memory, and
-  ///   there are no kernels for it
-  void require_reachable(std::string_view what) const;
   /// @throws Error invalid_argument naming the first that is nowhere.
   void require_memory(std::string_view what) const;
 };
@@ -42,15 +38,5 @@ void require_apart(std::span<const Parameter> parameters, std::string_view what)
 
 /// @throws Error invalid_argument: its gradients are in flight; only known with a reducer.
 void require_between_backwards(const Optimizer& optimizer, std::string_view what);
-
-/// The first parameter whose gradient, as far as it is this rank's, isn't finite; empty: none.
-[[nodiscard]] std::string first_not_finite(const Gradients& gradients);
-
-/// Multiplies all by `factor`. @return were all finite before? Of this rank's alone.
-bool scale(const Gradients& gradients, double factor);
-/// Each element into [-limit, limit]; NaN stays.
-void clamp(const Gradients& gradients, double limit);
-/// By range, the largest magnitude; NaN if there is one.
-[[nodiscard]] std::vector<double> largest(const Gradients& gradients);
 
 }  // namespace acc::runtime::training

@@ -1,4 +1,4 @@
-#include "runtime/training/gradients.hpp"
+#include "runtime/training/gradient_passes.hpp"
 #include "runtime/training/settings_text.hpp"
 #include "runtime/user_call.hpp"
 
@@ -49,7 +49,7 @@ bool LossScaler::unscale(Optimizer& optimizer) {
                 "LossScaler: unscale was called on this optimizer since the last update()"};
   training::require_between_backwards(optimizer, "LossScaler::unscale");
   const training::Gradients gradients = training::gradients_of(optimizer);
-  gradients.require_reachable("LossScaler");
+  training::require_reachable(gradients, "LossScaler");
   const bool finite = training::scale(gradients, 1 / scale_);
   stage.finite = agree(optimizer, finite);
   stage.unscaled = true;

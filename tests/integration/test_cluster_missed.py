@@ -1,7 +1,7 @@
 """acc-launch --hosts through daemons: a part of the job ends for good, and the others mustn't wait for it."""
-import glob, json, os, signal, time
+import glob, json, os, signal
 
-from harness import children_of, main, read, until, write
+from harness import children_of, is_pending, main, read, state_of, until, write
 from hosts import needs_hosts
 from test_cluster_launch import OnDaemons
 
@@ -126,13 +126,21 @@ class Unreachable(OnDaemons):
         self.hosts.partition("b")
         return job
 
+    def is_taken(self, guardian, agent):
+        """Is a SIGINT pending nowhere? A guardian that has read one passes it on before it sleeps again."""
+        try:
+            return not is_pending(guardian, signal.SIGINT) and state_of(guardian) == "S" and not is_pending(agent, signal.SIGINT)
+        except OSError:  # the last one has ended them
+            return True
+
     def pressed(self, presses):
         job = self.cut()
-        # Two that are pending count as one: each of those that count is answered before the next.
+        agent = job.agent
+        # Two that are pending count as one: each is answered, or at least taken, before the next.
         for answer in ("got SIGINT", "Ctrl-C again to kill", *[""] * (presses - 2)):
             job.process.send_signal(signal.SIGINT)
             job.wait_stderr(answer)
-            time.sleep(0 if answer else 0.2)
+            until(lambda: job.process.poll() is not None or self.is_taken(job.pid, agent), "the end of the Ctrl-C")
         self.assertEqual(job.wait(10), 130, job.stderr)
         self.assertRegex(job.stderr, "acc-launch: b (is unreachable|does not report the end of its part); its part may go on: 'acc-ctl --node b stop ")
         self.hosts.heal()

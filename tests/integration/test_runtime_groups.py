@@ -161,13 +161,15 @@ class Programs(GroupsTest):
         self.assertRegex(text, r"two processes are one rank: 0 \(host .*, pid \d+\) and 0 \(host .*, pid \d+\)")
 
     def test_by_hand_while_rank_0s_first_program_still_ends(self):
-        """Its store is still there, and isn't the one that its next program serves."""
+        """Its store is still there, and isn't the one that its next program serves.
+
+        Rank 0 plays a program that ends slowly: 2 s after its group, while the others begin their next program."""
         port = free_port()
-        linger = ("import ctypes, os, sys, time; acc = ctypes.CDLL(sys.argv[1]); comm = ctypes.c_void_p(); done = acc.acc_init(None, ctypes.byref(comm)); "
+        slow_end = ("import ctypes, os, sys, time; acc = ctypes.CDLL(sys.argv[1]); comm = ctypes.c_void_p(); done = acc.acc_init(None, ctypes.byref(comm)); "
                   "acc.acc_finalize(comm); time.sleep(2 * (os.environ['RANK'] == '0')); sys.exit(done)")
         script = 'library=$1; shift; "$@" "$library" && exec "$@" "$library"'
         library = os.path.join(BIN, "..", "lib", "libacc.so")
-        ranks = [by_hand(r, 3, port, "sh", "-ec", script, "sh", library, sys.executable, "-c", linger) for r in range(3)]
+        ranks = [by_hand(r, 3, port, "sh", "-ec", script, "sh", library, sys.executable, "-c", slow_end) for r in range(3)]
         texts = self.outputs(ranks)
         self.assertEqual([rank.returncode for rank in ranks], [0, 0, 0], texts)
 

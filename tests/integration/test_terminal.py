@@ -377,7 +377,9 @@ except KeyboardInterrupt:
         self.wait_until_watched()
         self.type(b"\x03")
         self.read_until(b"quit? ")
-        time.sleep(1)  # past the look at whether it reads
+        # Outlasts TerminalInterrupts::kHeeds (300 ms, terminal_interrupts.hpp), after which the agent looks whether the worker reads. Nothing shows a look
+        # that finds it reading, and the answer must come behind it.
+        time.sleep(1)
         self.type(b"y\n")
         self.assertEqual(self.exit_code(), -signal.SIGINT)
         self.assertNotIn(b"restarting", self.text)

@@ -2,7 +2,7 @@
 """house_test.py ROOT: checks every #include of the rooms against the permitted dependencies (docs/architecture.md),
 comments and identifiers against the retired words, and the sizes of classes and functions (house_sizes.py).
 
-A room that needs a new dependency gets it in the table below, in the same commit as in docs/architecture.md.
+A room that needs a new dependency gets it in the table below and in that of docs/architecture.md, which is compared with it.
 """
 import ast
 import fnmatch
@@ -296,8 +296,26 @@ def wrong_floors(folder, floors, includes):
             theirs = floor_of(other, floors)
             if theirs and theirs[0] > mine[0]:
                 yield f"{folder}/{name} ({mine[1]}) includes {other}, which stands above it ({theirs[1]})"
+    yield from circles_between_files(folder, includes)
+
+
+def circles_between_files(folder, includes):
     if circle := circle_in(includes):
         yield f"{folder}: includes in a circle: {' → '.join(circle)}"
+
+
+def check_runtime_files(root):
+    """Within a folder of the runtime, too: a header and its source are one, so that a circle through a .cpp counts."""
+    own = [({"a": {"b"}, "b": {"a"}}, 1), ({"a": {"b"}, "b": {"c"}, "c": {"a"}}, 1), ({"a": {"b", "c"}, "b": {"c"}, "c": set()}, 0)]
+    for includes, expected in own:
+        if len(list(circles_between_files("own check", includes))) != expected:
+            yield f"own check of circles between files: {includes}"
+    if includes_within(root, "runtime/group").get("group", set()) < {"monitor", "call_queue"}:
+        yield "own check: the includes of runtime/group/group aren't found"
+    for folder in RUNTIME_FOLDERS:
+        yield from circles_between_files(f"runtime/{folder}", includes_within(root, f"runtime/{folder}"))
+    in_runtime = {name: {other for other in others if "/" not in other} for name, others in includes_within(root, "runtime").items() if "/" not in name}
+    yield from circles_between_files("runtime", in_runtime)
 
 
 def check_floors(root):
@@ -311,6 +329,45 @@ def check_floors(root):
         yield from wrong_floors(folder, table, includes_within(root, folder))
     for folder in set(ROOMS) - set(FLOORS) - {"runtime", "examples"}:
         yield from wrong_floors(folder, {"all": "*"}, includes_within(root, folder))
+
+
+# How docs/architecture.md names what a room may include. Boost.Assert counts as a part of Boost.System, which includes it; where
+# spdlog belongs is in ONLY_IN.
+PAGE_WORDS = {"Boost.System": {"boost/system"}, "Boost.CRC": {"boost/crc"}, "Asio": ASIO, "Beast": {"boost/beast"}, "JSON": {"nlohmann"}, "OpenSSL": {"openssl"},
+              "YAML": {"yaml-cpp"}, "zlib": {"zlib.h"}, "NCCL": {"nccl.h"}, "CUDA": {"cuda"}, "ncurses": {"ncurses.h", "term.h"}, "spdlog": set(),
+              "installed headers": {"acc"}, "the agent's public headers": {"agent"}, "`rendezvous/secret.hpp`": {"rendezvous"}, **{room: {room} for room in ROOMS}}
+
+
+def differences_of_page(page, rooms):
+    """Between the table of docs/architecture.md and ROOMS."""
+    rows = [row.strip("| ").split(" | ") for row in page.split("| room | may include | never |\n", 1)[1].split("\n\n", 1)[0].splitlines()[1:]]
+    for name in sorted(set(rooms) ^ {row[0] for row in rows}):
+        yield f"the table of rooms {'has no row for' if name in rooms else 'has a row for the unknown'} {name}"
+    for name, may, never in rows:
+        if name not in rooms:
+            continue
+        # In front of a colon stands where alone that may be included.
+        words = [word for part in may.split("; ") for word in part.rpartition(": ")[2].split(", ")]
+        yield from (f"{name}: \"{word}\" isn't in PAGE_WORDS of house_test.py" for word in words if word not in PAGE_WORDS)
+        told = set().union(*(PAGE_WORDS.get(word, set()) for word in words))
+        held = (rooms[name][0] | rooms[name][1]) - {"boost/assert"}
+        if told != held:
+            yield f"{name}: the page and ROOMS of house_test.py differ in {', '.join(sorted(told ^ held))}"
+        for word in re.split("[,;:] ", never):
+            if PAGE_WORDS.get(word, set()) & held:
+                yield f"{name}: the page says that it never includes {word}"
+
+
+def check_page_of_rooms(root):
+    head = "| room | may include | never |\n|---|---|---|\n"
+    own = [("| common | Boost.System; `log.cpp` alone: spdlog | Asio, any room |", 0), ("| common | Boost.System, JSON | Asio |", 1), ("| common | Asio | YAML |", 1),
+           ("| common | Boost.System, curl | Asio |", 1), ("| common | Boost.System | threads, Boost.System |", 1), ("| comma | Boost.System | YAML |", 2),
+           ("| common | Boost.System | YAML |\n| agent | common | YAML |", 1)]
+    for rows, expected in own:
+        if len(list(differences_of_page(f"{head}{rows}\n\n", {"common": (set(), {"boost/system", "boost/assert"})}))) != expected:
+            yield f"own check of the page of rooms: {rows!r}"
+    for difference in differences_of_page((root / "docs/architecture.md").read_text(), ROOMS):
+        yield f"docs/architecture.md: {difference}"
 
 
 LITERAL = re.compile(r'R"(\w*)\(.*?\)\1"|\'(?:[^\'\\\n]|\\.)\'|"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/', re.S)
@@ -419,7 +476,7 @@ SUBRANGES = re.compile(r"ranges::(unique|remove|remove_if|partition|stable_parti
 
 def main():
     root = pathlib.Path(sys.argv[1])
-    complaints = check_self() + list(names_that_ctest_mistakes(root)) + list(check_floors(root)) + list(check_retired_words(root)) + list(check_pages(root)) + list(check_headers_of_accelerator(root)) + list(check_operations(root)) + list(check_registered_cases(root)) + list(house_sizes.check_sizes(root))
+    complaints = check_self() + list(names_that_ctest_mistakes(root)) + list(check_floors(root)) + list(check_runtime_files(root)) + list(check_page_of_rooms(root)) + list(check_retired_words(root)) + list(check_pages(root)) + list(check_headers_of_accelerator(root)) + list(check_operations(root)) + list(check_registered_cases(root)) + list(house_sizes.check_sizes(root))
     files = 0
     for room in ROOMS:
         for path in sorted((root / room).rglob("*")):

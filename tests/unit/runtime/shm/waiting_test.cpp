@@ -18,8 +18,11 @@
 #include <array>
 #include <atomic>
 #include <csignal>
+#include <filesystem>
 #include <future>
 #include <memory>
+#include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -130,6 +133,14 @@ pid_t make_sleeper() {
   return made;
 }
 
+/// The threads of this process: their ids.
+std::set<pid_t> threads() {
+  std::set<pid_t> found;
+  for (const auto& entry : std::filesystem::directory_iterator{"/proc/self/task"})
+    found.insert(std::stoi(entry.path().filename().string()));
+  return found;
+}
+
 }  // namespace
 
 TEST_CASE("a program that had closed all descriptors hung at its end", "[runtime][shm]") {
@@ -139,8 +150,12 @@ TEST_CASE("a program that had closed all descriptors hung at its end", "[runtime
     {
       std::unique_ptr<ProcessWatch> watch;
       without_descriptors([&] {
+        const auto before = threads();
         watch = std::make_unique<ProcessWatch>();
-        std::this_thread::sleep_for(100ms);  // its thread polls by then; if not, nothing is tested
+        // Its thread polls when it sleeps: it waits for nothing else.
+        for (const pid_t thread : threads())
+          while (!before.contains(thread) && process_state(thread) != 'S')
+            std::this_thread::yield();
       });
     }
     ::_exit(0);
@@ -155,22 +170,37 @@ TEST_CASE("a process whose descriptor the program closed is neither lost nor unw
   const pid_t pid = ::fork();
   if (pid == 0) {
     ::alarm(20);
-    std::atomic<int> ended{0};
-    const auto first = make_sleeper();
-    const auto second = make_sleeper();
+    constexpr std::size_t kLooks = 5;
+    struct Child {
+      pid_t pid = make_sleeper();
+      std::atomic<int> ended{0};  ///< how often that was told
+    };
+    std::array<Child, 2 + kLooks> children;
     ProcessWatch watch;
+    const auto begin = [&](Child& one) {
+      watch.watch(one.pid, [&one](const std::string&) { ++one.ended; });
+    };
+    const auto end = [](Child& one) {
+      ::kill(one.pid, SIGKILL);
+      ::waitpid(one.pid, nullptr, 0);
+      while (one.ended < 1) std::this_thread::yield();
+    };
+    Child& first = children[0];
+    Child& second = children[1];
     without_descriptors([&] {
-      watch.watch(first, [&](const std::string&) { ++ended; });
-      watch.watch(second, [&](const std::string&) { ++ended; });
+      begin(first);
+      begin(second);
     });
-    ::kill(first, SIGKILL);
-    ::waitpid(first, nullptr, 0);
-    while (ended < 1) std::this_thread::yield();
-    std::this_thread::sleep_for(200ms);  // nothing else is told: no event to wait for
-    if (ended != 1) ::_exit(1);
-    ::kill(second, SIGKILL);
-    ::waitpid(second, nullptr, 0);
-    while (ended < 2) std::this_thread::yield();
+    end(first);
+    // With each of these ends the watch looks at the second one again, which lives.
+    for (std::size_t i = 2; i < children.size(); ++i) {
+      begin(children[i]);
+      end(children[i]);
+    }
+    if (second.ended != 0) ::_exit(1);
+    end(second);
+    for (const Child& one : children)
+      if (one.ended != 1) ::_exit(2);
     ::_exit(0);
   }
   int status = -1;
