@@ -1,5 +1,6 @@
 #include "common/log.hpp"
 
+#include "common/enum_names.hpp"
 #include "common/text.hpp"
 
 #include <spdlog/details/null_mutex.h>
@@ -51,6 +52,8 @@ Logger& instance() {
 
 Level threshold = Level::warn;
 
+constexpr EnumNames<Level, Level::off> kLevels{{"trace", "debug", "info", "warn", "error", "off"}};
+
 spdlog::level::level_enum to_spdlog(Level level) {
   return static_cast<spdlog::level::level_enum>(level);
 }
@@ -58,6 +61,8 @@ spdlog::level::level_enum to_spdlog(Level level) {
 }  // namespace
 
 void set_level(Level level) { threshold = level; }
+
+std::optional<Level> level_named(std::string_view name) { return kLevels.find(name); }
 bool enabled(Level level) { return level >= threshold; }
 void set_writer(std::function<void(std::string_view)> writer) {
   instance().sink->writer = std::move(writer);

@@ -3,6 +3,7 @@
 #include <concepts>
 #include <functional>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -24,6 +25,8 @@ struct Field {
 using Fields = std::initializer_list<Field>;
 
 void set_level(Level level);
+/// "trace" … "off"; nothing: there is no such level.
+[[nodiscard]] std::optional<Level> level_named(std::string_view name);
 [[nodiscard]] bool enabled(Level level);
 /// Receives finished lines, including the newline; stderr until this is called. Called on the
 /// logging thread.

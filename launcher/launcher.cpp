@@ -3,7 +3,6 @@
 #include "agent/agent.hpp"
 #include "agent/fanout/cluster_launch.hpp"
 #include "agent/life_line.hpp"
-#include "common/enum_names.hpp"
 #include "common/exit_codes.hpp"
 #include "common/host_name.hpp"
 #include "common/log.hpp"
@@ -61,9 +60,7 @@ std::string working_directory() {
 }
 
 void set_log_level(const JobSpec& spec) {
-  constexpr EnumNames<log::Level, log::Level::off> kNames{
-      {"trace", "debug", "info", "warn", "error", "off"}};
-  if (const auto level = kNames.find(spec.text("log_level"_key))) log::set_level(*level);
+  if (const auto level = log::level_named(spec.text("log_level"_key))) log::set_level(*level);
 }
 
 /// The groups of flags that go with the mode flags on this line.

@@ -61,12 +61,6 @@ std::string describe_holder(const Settings& settings) {
          "': stop it, or choose another with --state-dir";
 }
 
-log::Level level_of(const std::string& name) {
-  constexpr std::array<std::string_view, 5> kNames{"trace", "debug", "info", "warn", "error"};
-  const auto at = std::ranges::find(kNames, name) - kNames.begin();
-  return static_cast<log::Level>(at);
-}
-
 bool has_account(uid_t uid) {
   const auto user = look_up_user(uid, 0);
   return user && user->has_account;
@@ -317,7 +311,7 @@ void Daemon::take_fresh(Settings fresh) {
   settings_.nodes = fresh.nodes;
   proxy_->set_nodes(settings_.nodes);
   settings_.log_level = fresh.log_level;
-  log::set_level(level_of(settings_.log_level));
+  log::set_level(settings_.log_level);
 }
 
 asio::awaitable<void> Daemon::reload() {
@@ -390,7 +384,7 @@ int run_daemon(const LoadSettings& load, const StartJobs& start_jobs) {
     say(settings.error().what);
     return to_int(ExitCode::usage);
   }
-  log::set_level(level_of(settings->log_level));
+  log::set_level(settings->log_level);
   Daemon daemon{load, std::move(*settings)};
   return daemon.run(start_jobs);
 }

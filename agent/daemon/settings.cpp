@@ -17,8 +17,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::array<std::string_view, 5> kLevels{"trace", "debug", "info", "warn", "error"};
-
 std::string number(std::uint32_t& into, const std::string& text, std::uint32_t least) {
   const auto value = parse_number<std::uint32_t>(text);
   if (!value || *value < least)
@@ -104,9 +102,10 @@ std::string set_prune_age(Settings& settings, const std::string& text) {
 }
 
 std::string set_level(Settings& settings, const std::string& text) {
-  if (std::ranges::find(kLevels, text) == kLevels.end())
+  const auto level = log::level_named(text);
+  if (!level || *level == log::Level::off)
     return in_quotes(text, 60) + ": expected trace, debug, info, warn or error";
-  settings.log_level = text;
+  settings.log_level = *level;
   return {};
 }
 

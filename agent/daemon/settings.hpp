@@ -2,6 +2,7 @@
 
 #include "common/duration.hpp"
 #include "common/error.hpp"
+#include "common/log.hpp"
 
 #include <cstdint>
 #include <optional>
@@ -26,7 +27,7 @@ struct Settings {
   std::optional<std::vector<std::uint32_t>> gpus;  ///< nothing: those of /dev/nvidia*
   Millis prune_age{std::chrono::hours{24 * 7}};
   std::uint32_t prune_jobs = 1000;
-  std::string log_level = "info";
+  log::Level log_level = log::Level::info;
 };
 
 struct SettingRow {

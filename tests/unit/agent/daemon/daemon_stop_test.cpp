@@ -21,7 +21,7 @@ TEST_CASE("a daemon whose stop threw for want of memory didn't end", "[daemon]")
   Settings settings;
   settings.state_dir = folder.path().string();
   settings.socket = (folder / "agent.sock").string();
-  settings.log_level = "error";
+  settings.log_level = acc::log::Level::error;
   const auto start_jobs = [&](boost::asio::io_context&, const Settings&) -> Result<JobsRun> {
     JobsRun run;
     run.jobs = std::make_unique<FakeJobs>(settings.state_dir);

@@ -23,7 +23,7 @@ TEST_CASE("a settings file is the command line as JSON, with comments", "[agent]
   CHECK(settings.state_dir == "/srv/acc");
   CHECK(settings.prune_age == std::chrono::hours{48});
   CHECK(settings.prune_jobs == 5);
-  CHECK(settings.log_level == "debug");
+  CHECK(settings.log_level == acc::log::Level::debug);
 }
 
 TEST_CASE("all that is wrong with a settings file is said, with the key", "[agent][http]") {
