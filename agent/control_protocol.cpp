@@ -254,8 +254,8 @@ std::string encode(const JobView& job) {
     for (const auto& node : job.table)
       table.push_back({{"node", node.name},
                        {"host", node.host},
-                       {"first_rank", node.first_rank.value()},
-                       {"slots", node.slots}});
+                       {"first_rank", node.ranks.first.value()},
+                       {"slots", node.ranks.count}});
   }
   return line_of(json);
 }

@@ -105,8 +105,7 @@ struct WorkerView {
 struct NodeView {
   std::string name;
   std::string host;
-  Rank first_rank{0};
-  std::uint32_t slots = 0;
+  RankRange ranks{Rank{0}, 0};
 };
 
 struct GpuView {

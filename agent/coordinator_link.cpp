@@ -69,7 +69,7 @@ void CoordinatorLink::table(std::function<void(std::vector<control::NodeView>)> 
   job_.table([answer = std::move(answer)](const std::vector<rendezvous::TableRow>& rows) {
     std::vector<control::NodeView> table;
     table.reserve(rows.size());
-    for (const auto& row : rows) table.push_back({row.node, row.host, row.first_rank, row.slots});
+    for (const auto& row : rows) table.push_back({row.node, row.host, row.ranks});
     answer(std::move(table));
   });
 }

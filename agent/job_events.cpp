@@ -196,8 +196,8 @@ void JobEvents::nodes(const std::vector<control::NodeView>& table) {
     auto event = line("node_joined");
     event.json["name"] = node.name;
     event.json["host"] = node.host;
-    event.json["first_rank"] = node.first_rank.value();
-    event.json["workers"] = node.slots;
+    event.json["first_rank"] = node.ranks.first.value();
+    event.json["workers"] = node.ranks.count;
     put(event);
   }
   for (const auto& name : had) {

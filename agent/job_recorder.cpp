@@ -59,12 +59,8 @@ std::vector<std::string> finished_elsewhere(const std::vector<rendezvous::NodeRa
                                             const std::string& own_node) {
   std::vector<std::string> words;
   for (const auto& node : finished) {
-    const auto first = node.first_rank.value();
-    if (node.node == own_node || node.slots == 0) continue;
-    const auto ranks = node.slots == 1 ? "rank " + std::to_string(first)
-                                       : "ranks " + std::to_string(first) + "-" +
-                                             std::to_string(first + node.slots - 1);
-    words.push_back(ranks + " on " + node.node);
+    if (node.node == own_node || node.ranks.count == 0) continue;
+    words.push_back(describe(node.ranks) + " on " + node.node);
   }
   return words;
 }

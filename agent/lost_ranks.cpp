@@ -58,8 +58,8 @@ std::vector<LostRank> lost_by(const rendezvous::Stop& stop) {
     lost.push_back({stop.failure->rank, stop.failure->pid, words_for(*stop.failure)});
   for (const auto& node : stop.lost) {
     const std::string words = node_words(node.node);
-    for (std::uint32_t i = 0; i < std::min(node.slots, kMostOfANode); ++i) {
-      const Rank rank{node.first_rank.value() + i};
+    for (std::uint32_t i = 0; i < std::min(node.ranks.count, kMostOfANode); ++i) {
+      const Rank rank = node.ranks.of(LocalRank{i});
       if (!stop.failure || rank != stop.failure->rank) lost.push_back({rank, 0, words});
     }
   }

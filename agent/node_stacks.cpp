@@ -39,10 +39,7 @@ std::string answers_of(std::uint64_t number) { return "acc/stacks/" + std::to_st
 std::string name_of(std::uint32_t node, const std::vector<rendezvous::TableRow>& rows) {
   if (node >= rows.size()) return std::to_string(node);
   const auto& row = rows[node];
-  const auto first = row.first_rank.value();
-  const auto last = first + std::max(row.slots, 1U) - 1;
-  if (first == last) return row.node + " (rank " + std::to_string(first) + ")";
-  return row.node + " (ranks " + std::to_string(first) + "-" + std::to_string(last) + ")";
+  return row.node + " (" + describe(row.ranks) + ")";
 }
 
 }  // namespace

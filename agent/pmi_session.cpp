@@ -190,9 +190,9 @@ std::string process_mapping(std::span<const rendezvous::TableRow> rows) {
   std::string text = "(vector";
   for (std::size_t i = 0; i < rows.size();) {
     std::size_t end = i + 1;
-    while (end < rows.size() && rows[end].slots == rows[i].slots) ++end;
+    while (end < rows.size() && rows[end].ranks.count == rows[i].ranks.count) ++end;
     text += ",(" + std::to_string(i) + "," + std::to_string(end - i) + "," +
-            std::to_string(rows[i].slots) + ")";
+            std::to_string(rows[i].ranks.count) + ")";
     i = end;
   }
   return text + ")";

@@ -116,8 +116,7 @@ std::optional<Answer::Word> word_of(KvRequest::Op op, KvReply::Status status) {
 std::string table_text(const std::vector<rendezvous::TableRow>& rows) {
   std::vector<worker_socket::TableRow> table;
   table.reserve(rows.size());
-  for (const auto& row : rows)
-    table.push_back({row.first_rank, row.slots, row.node, row.host, row.address});
+  for (const auto& row : rows) table.push_back({row.ranks, row.node, row.host, row.address});
   return worker_socket::to_text(table);
 }
 

@@ -51,7 +51,7 @@ WorkerCalls WorkerServices::calls() {
       store_->ask(connection, std::move(request), std::move(answer));
     };
     calls.on_table = [this](const WorkerCalls::TableAnswer& answer) {
-      answer({{host_name(), host_name(), "127.0.0.1", plan_.first_rank, plan_.local_world_size}});
+      answer({{host_name(), host_name(), "127.0.0.1", {plan_.first_rank, plan_.local_world_size}}});
     };
     calls.on_gone = [this](std::uint64_t connection) { store_->gone(connection); };
   }

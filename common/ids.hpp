@@ -3,6 +3,7 @@
 #include <compare>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 namespace acc {
 
@@ -40,6 +41,8 @@ struct RankRange {
   }
   friend constexpr bool operator==(const RankRange&, const RankRange&) = default;
 };
+/// "rank 4", "ranks 4-7"
+[[nodiscard]] std::string describe(const RankRange& ranks);
 /// One attempt with a fixed set of nodes and ranks, numbered upwards within a job; the first is 0.
 using Round = Strong<struct RoundTag, std::uint64_t>;
 

@@ -280,7 +280,7 @@ std::string to_text(const Answer& answer) {
 std::string to_text(const std::vector<TableRow>& table) {
   std::string text;
   for (const auto& row : table) {
-    text += std::to_string(row.first_rank.value()) + ' ' + std::to_string(row.slots);
+    text += std::to_string(row.ranks.first.value()) + ' ' + std::to_string(row.ranks.count);
     for (const auto& field : {row.node, row.host, row.address}) text += ' ' + table_field(field);
     text += '\n';
   }
@@ -295,8 +295,8 @@ Result<std::vector<TableRow>> parse_table(std::string_view text) {
     Words words{text.substr(0, end)};
     text.remove_prefix(end + 1);
     TableRow row;
-    row.first_rank = Rank{words.number<std::uint32_t>("rank")};
-    row.slots = words.number<std::uint32_t>("slots");
+    row.ranks.first = Rank{words.number<std::uint32_t>("rank")};
+    row.ranks.count = words.number<std::uint32_t>("slots");
     for (auto* field : {&row.node, &row.host, &row.address}) {
       *field = words.next();
       if (field->empty()) words.complain("a name is missing");

@@ -78,10 +78,9 @@ struct Answer {
   friend bool operator==(const Answer&, const Answer&) = default;
 };
 
-/// One node of the table; a worker of rank R is on the last node with first_rank <= R.
+/// One node of the table; a worker of rank R is on the last node with ranks.first <= R.
 struct TableRow {
-  Rank first_rank{0};
-  std::uint32_t slots = 0;
+  RankRange ranks{Rank{0}, 0};
   std::string node;
   std::string host;
   std::string address;

@@ -8,8 +8,7 @@ namespace acc::rendezvous {
 void Membership::commit_round(Instant now, MembershipActions& out) {
   CommitRound commit{{epoch_, ledger_, {}}};
   commit.record.rows.reserve(places_.size());
-  for (const auto& place : places_)
-    commit.record.rows.push_back({place.id, place.ranks.first, place.ranks.count});
+  for (const auto& place : places_) commit.record.rows.push_back({place.id, place.ranks});
   committing_since_ = now;
   out.emplace_back(std::move(commit));
 }
@@ -40,7 +39,7 @@ MembershipActions Membership::recover(const RoundRecord& last, Instant now) {
   for (const auto& row : last.rows) {
     Place place;
     place.id = row.node;
-    place.ranks = {row.first, row.slots};
+    place.ranks = row.ranks;
     place.state = NodeState::running;  // until its node reports
     place.heard = now;
     place.lease_end = now + options_.timings.lease;

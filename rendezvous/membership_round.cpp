@@ -253,8 +253,7 @@ void Membership::on(NodeIndex index, const TableRequest&, Instant, MembershipAct
     }
     TableRow row;
     row.node = places_.name_of(i);
-    row.first_rank = places_[i].ranks.first;
-    row.slots = places_[i].ranks.count;
+    row.ranks = places_[i].ranks;
     if (places_[i].node != kNoNode) {
       const auto& node = nodes_[places_[i].node];
       row.host = node.join.host;
@@ -293,8 +292,7 @@ void Membership::add_losses(Stop& stop) const {
   for (std::size_t i = 0; i < places_.size(); ++i) {
     const auto& place = places_[i];
     if (!place.gone && !(is_node && place.ranks.first == failures_.now->rank)) continue;
-    if (stop.lost.size() < kMaxSmallList)
-      stop.lost.push_back({places_.name_of(i), place.ranks.first, place.ranks.count});
+    if (stop.lost.size() < kMaxSmallList) stop.lost.push_back({places_.name_of(i), place.ranks});
   }
 }
 

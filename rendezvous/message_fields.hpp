@@ -47,8 +47,8 @@ void fields(A& a, Is<JobFact> auto& part) {
 }
 template <class A>
 void fields(A& a, Is<NodeRanks> auto& part) {
-  auto& [node, first_rank, slots] = part;
-  a(node, first_rank, slots);
+  auto& [node, ranks] = part;
+  a(node, ranks.first, ranks.count);
 }
 template <class A>
 void fields(A& a, Is<Failure> auto& part) {
@@ -66,8 +66,8 @@ void fields(A& a, Is<Standby> auto& part) {
 }
 template <class A>
 void fields(A& a, Is<TableRow> auto& part) {
-  auto& [node, host, address, first_rank, slots] = part;
-  a(node, host, address, first_rank, slots);
+  auto& [node, host, address, ranks] = part;
+  a(node, host, address, ranks.first, ranks.count);
 }
 template <class A>
 void fields(A& a, Is<RestartLedger> auto& part) {

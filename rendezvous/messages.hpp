@@ -75,8 +75,7 @@ struct JobFact {
 /// The ranks of a node that was lost, or that had finished.
 struct NodeRanks {
   std::string node;
-  Rank first_rank{0};
-  std::uint32_t slots = 0;
+  RankRange ranks{Rank{0}, 0};
   friend bool operator==(const NodeRanks&, const NodeRanks&) = default;
 };
 
@@ -312,8 +311,7 @@ struct TableRow {
   std::string node;
   std::string host;
   std::string address;
-  Rank first_rank{0};
-  std::uint32_t slots = 0;
+  RankRange ranks{Rank{0}, 0};
   friend bool operator==(const TableRow&, const TableRow&) = default;
 };
 struct Table {

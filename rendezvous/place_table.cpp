@@ -61,8 +61,7 @@ std::string PlaceTable::describe(std::size_t rank) const {
 std::vector<NodeRanks> PlaceTable::completed(std::size_t most) const {
   std::vector<NodeRanks> nodes;
   for (std::size_t i = 0; i < places_.size() && nodes.size() < most; ++i)
-    if (places_[i].has_completed)
-      nodes.push_back({name_of(i), places_[i].ranks.first, places_[i].ranks.count});
+    if (places_[i].has_completed) nodes.push_back({name_of(i), places_[i].ranks});
   return nodes;
 }
 

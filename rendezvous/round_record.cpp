@@ -14,8 +14,8 @@ constexpr std::size_t kMostRows = 100'000;
 
 template <class A>
 void fields(A& a, Is<RoundRecord::Row> auto& part) {
-  auto& [node, first, slots] = part;
-  a(node, first, slots);
+  auto& [node, ranks] = part;
+  a(node, ranks.first, ranks.count);
 }
 template <class A>
 void fields(A& a, Is<RoundRecord> auto& part) {

@@ -15,8 +15,7 @@ namespace acc::rendezvous {
 struct RoundRecord {
   struct Row {
     NodeId node;
-    Rank first{0};
-    std::uint32_t slots = 0;
+    RankRange ranks{Rank{0}, 0};
     friend bool operator==(const Row&, const Row&) = default;
   };
   Epoch epoch;
