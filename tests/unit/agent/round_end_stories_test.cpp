@@ -143,6 +143,8 @@ std::optional<End> on_one_node(const Row& row) {
     step(group, StartFailed{{LocalRank{0}, row.errnum, "exec"}, now});
     now += std::chrono::minutes{1};  // what may work a moment later was tried for long enough
     group.start_retry_until = now;
+    if (row.restart_asked) step(group, RestartAsked{now});
+    if (row.signal_after != 0) step(group, SignalArrived{row.signal_after, now});
   } else {
     step(group, RoundStarted{now});
     if (row.signal_before != 0) step(group, SignalArrived{row.signal_before, now});
@@ -169,7 +171,8 @@ std::optional<End> on_two_nodes(const Row& row) {
   const auto [a, b] = std::pair{job.peers[0], job.peers[1]};
   if (row.signal_before != 0) job.says(a, SignalRequest{row.signal_before});
   job.pass(row.lived - kSecond);  // one has passed
-  if (row.failure || row.errnum != 0) {
+  // What a worker makes of a signal is no failure.
+  if (row.signal_before == 0 && (row.failure || row.errnum != 0)) {
     Failure failure;
     failure.is_final = row.is_final;
     if (row.errnum != 0) {
@@ -209,4 +212,43 @@ TEST_CASE("a job ends the same on one node and on several", "[agent][rendezvous]
     CHECK(to_string(two->outcome) == to_string(row.expected.outcome));
     CHECK(two->exit_code == row.expected.exit_code);
   }
+}
+
+TEST_CASE("a job ends the same on one node and on several, whatever comes together",
+          "[agent][rendezvous][round_end]") {
+  const std::optional<ExitStatus> none;
+  const std::pair<std::optional<ExitStatus>, int> kFailures[] = {
+      {Exited{7}, 0}, {Signaled{SIGSEGV}, 0}, {none, ENOENT}, {none, EAGAIN}};
+  std::size_t rows = 0;
+  for (const auto& [failure, errnum] : kFailures)
+    for (const int before : {0, SIGTERM, SIGUSR1})
+      for (const int after : {0, SIGTERM, SIGUSR1})
+        for (unsigned bits = 0; bits < 128; ++bits) {
+          const auto bit = [bits](unsigned number) { return (bits >> number & 1U) != 0; };
+          if (before != 0 && errnum != 0) continue;  // it came before the start
+          const Row row{.what = "",
+                        .max_restarts = bit(0) ? 1U : 0U,
+                        .failure = failure,
+                        .errnum = errnum,
+                        .signal_before = before,
+                        .restart_asked = bit(1),
+                        .signal_after = after,
+                        .is_final = bit(2),
+                        .lived = Millis{bit(3) ? 3'000 : 1'000},
+                        .has_progress = bit(4),
+                        .has_progress_file = bit(5),
+                        .max_no_progress = bit(6) ? 1U : 0U};
+          const auto one = on_one_node(row);
+          const auto two = on_two_nodes(row);
+          ++rows;
+          if (one == two) continue;
+          const auto words = [](const std::optional<End>& end) {
+            return end ? std::string{to_string(end->outcome)} + " " + std::to_string(end->exit_code)
+                       : "restart";
+          };
+          UNSCOPED_INFO("failure " << (failure ? shell_code(*failure) : 0) << " errnum " << errnum
+                                   << " signals " << before << ", " << after << " bits " << bits);
+          CHECK(words(one) == words(two));
+        }
+  CHECK(rows > 3'000);
 }
