@@ -8,8 +8,8 @@ namespace acc::launcher {
 
 namespace {
 
-constexpr std::size_t kTextColumn = 26;
-constexpr std::size_t kWidth = 80;
+constexpr std::size_t kColumnOfText = 26;
+constexpr std::size_t kLineWidth = 80;
 
 std::size_t columns(std::string_view text) {  // of UTF-8
   return static_cast<std::size_t>(
@@ -74,17 +74,17 @@ std::string last_value(const FlagValues& flags, std::string_view name) {
 std::string help_entry(const std::string& left, std::string_view right) {
   std::string out = "  " + left;
   std::size_t column = columns(out);
-  if (column + 2 > kTextColumn) {
+  if (column + 2 > kColumnOfText) {
     out += "\n";
     column = 0;
   }
-  out.append(kTextColumn - column, ' ');
-  column = kTextColumn;
+  out.append(kColumnOfText - column, ' ');
+  column = kColumnOfText;
   bool is_first = true;
   for (const auto& word : split(right, ' ')) {
-    if (!is_first && column + 1 + columns(word) > kWidth) {
-      out += "\n" + std::string(kTextColumn, ' ');
-      column = kTextColumn;
+    if (!is_first && column + 1 + columns(word) > kLineWidth) {
+      out += "\n" + std::string(kColumnOfText, ' ');
+      column = kColumnOfText;
       is_first = true;
     }
     out += (is_first ? "" : " ") + word;

@@ -45,12 +45,12 @@ std::string to_hex(const unsigned char* bytes, std::size_t size) {
   return text;
 }
 
-struct Place {
+struct ChosenPlace {
   std::string path;
   bool is_credential = false;
 };
 
-Place choose_place(const SecretPlaces& places) {
+ChosenPlace choose_place(const SecretPlaces& places) {
   if (!places.flag.empty()) return {places.flag};
   if (!places.variable.empty()) return {places.variable};
   if (!places.credentials_directory.empty()) {
@@ -182,7 +182,7 @@ std::string default_secret_path(const SecretPlaces& places) {
 }
 
 Result<Secret> load_secret(const SecretPlaces& places) {
-  const Place place = choose_place(places);
+  const ChosenPlace place = choose_place(places);
   if (place.path.empty())
     return Error{Errc::not_found,
                  "there is no cluster secret: give --secret_file FILE or set ACC_SECRET_FILE"};
