@@ -131,6 +131,7 @@ void Process::thaw() {
   if (ended_ || sleep_ == Sleep::none) return;
   note("wakes up");
   is_uncounted_ = is_machine_asleep() && !is_excused_;
+  if (sleep_ == Sleep::paused) uncounted_until_ = world_.queue().now();
   sleep_ = Sleep::stopped;
   check_lease_timer();
   sleep_ = Sleep::none;

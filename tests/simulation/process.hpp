@@ -253,6 +253,7 @@ class Process final : public SocketOwner {
   std::vector<Call> deaths_;   ///< of workers, delivered when they resume
   bool is_uncounted_ = false;  ///< the workers sleep, for the checker
   bool is_excused_ = false;    ///< the workers survived a pause that no clock counted
+  Time uncounted_until_{-1};   ///< the end of the last such pause, by the time of the world
   ClockWatch clocks_;
   bool busy_ = false;  ///< in a call that takes time: starting workers
   bool ended_ = false;

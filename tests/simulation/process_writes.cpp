@@ -59,7 +59,10 @@ void Process::on_inquiry_answer(const KvReply& reply) {
   }
   if (now() - writer_.asked >= Millis{reply.number}) return ask_to_write();
   ++world_.stats().writes;
-  world_.checker().wrote(spec_.name, workers_epoch_);
+  // The answer, or what the coordinator beside it makes it from, was on its way during the pause:
+  // what is left, by docs/decisions/0023-frozen-nodes.md.
+  const bool spans_pause = writer_.since <= uncounted_until_;
+  if (!spans_pause) world_.checker().wrote(spec_.name, workers_epoch_);
   plan_write();
 }
 
