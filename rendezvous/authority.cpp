@@ -30,11 +30,11 @@ Instant QuorumAuthority::proved_at() {
   return quorum_contact();
 }
 
-// The rest of the last round must be too small to elect a coordinator that doesn't know the next
-// one: a majority of the last round then always includes a member of the next.
-bool QuorumAuthority::may_continue_with(std::size_t kept) const {
-  return contacts_.empty() || planted::elect_without_majority ||
-         kept >= quorum_of(static_cast<std::uint32_t>(contacts_.size()));
+// The rest of the earlier round must be too small to elect a coordinator that doesn't know the next
+// one: a majority of it then always includes a member of the next.
+bool QuorumAuthority::may_continue_with(std::size_t kept, std::size_t nodes) const {
+  return nodes == 0 || planted::elect_without_majority ||
+         kept >= quorum_of(static_cast<std::uint32_t>(nodes));
 }
 
 bool QuorumAuthority::is_followed_by_all(Instant since) const {

@@ -28,8 +28,8 @@ class Authority {
   [[nodiscard]] virtual Millis grant(Instant now) const = 0;
   /// The latest time of this clock at which provably no other coordinator existed.
   [[nodiscard]] virtual Instant proved_at() = 0;
-  /// True if a round may follow that keeps `kept` members of the last one.
-  [[nodiscard]] virtual bool may_continue_with(std::size_t kept) const = 0;
+  /// True if a round may follow that keeps `kept` of the `nodes` members of an earlier one.
+  [[nodiscard]] virtual bool may_continue_with(std::size_t kept, std::size_t nodes) const = 0;
   /// True if the ends of all leases granted by earlier coordinators are known.
   [[nodiscard]] virtual bool knows_older_leases() const = 0;
   /// True if every member of the newest round has seen what was written after `since`.
@@ -68,7 +68,7 @@ class QuorumAuthority final : public Authority {
   [[nodiscard]] bool may_speak(Instant) const override { return true; }
   [[nodiscard]] Millis grant(Instant now) const override;
   [[nodiscard]] Instant proved_at() override;
-  [[nodiscard]] bool may_continue_with(std::size_t kept) const override;
+  [[nodiscard]] bool may_continue_with(std::size_t kept, std::size_t nodes) const override;
   [[nodiscard]] bool knows_older_leases() const override { return is_confirmed_; }
   [[nodiscard]] bool is_followed_by_all(Instant since) const override;
   [[nodiscard]] std::optional<std::string> loss(Instant now, Instant since) const override;
@@ -99,7 +99,7 @@ class ExternalAuthority final : public Authority {
   [[nodiscard]] bool may_speak(Instant now) const override { return may_act(now); }
   [[nodiscard]] Millis grant(Instant now) const override;
   [[nodiscard]] Instant proved_at() override { return asked_; }
-  [[nodiscard]] bool may_continue_with(std::size_t) const override { return true; }
+  [[nodiscard]] bool may_continue_with(std::size_t, std::size_t) const override { return true; }
   [[nodiscard]] bool knows_older_leases() const override { return true; }
   [[nodiscard]] bool is_followed_by_all(Instant) const override { return true; }
   [[nodiscard]] std::optional<std::string> loss(Instant, Instant) const override { return {}; }

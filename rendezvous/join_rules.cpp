@@ -186,4 +186,13 @@ std::optional<Duplicate> duplicate(const JobTerms& terms, const NodeTable& nodes
   return rank_taken(node);
 }
 
+std::string too_few_text(std::size_t present, std::uint32_t needed, bool has_round, Millis limit) {
+  const auto within = (has_round ? " rejoined within " : " joined within ") + describe(limit);
+  if (present < needed)
+    return "only " + std::to_string(present) + " of " + plural(needed, "node") + within;
+  return "too few nodes of the last round are here to go on, as those that are missing could do so "
+         "without them; none" +
+         within;
+}
+
 }  // namespace acc::rendezvous

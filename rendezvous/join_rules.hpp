@@ -53,4 +53,8 @@ struct Duplicate {
                                                  const Join& join, const std::string& address,
                                                  const Timings& timings, Instant now);
 
+/// Why no round was formed within `limit`: too few nodes, or too few of those of the last round.
+[[nodiscard]] std::string too_few_text(std::size_t present, std::uint32_t needed, bool has_round,
+                                       Millis limit);
+
 }  // namespace acc::rendezvous

@@ -17,10 +17,6 @@ constexpr Millis kQuiet{1'000};
 constexpr Millis kLastCallForMembers{30'000};
 constexpr Millis kNoticeEvery{30'000};
 
-std::string count_text(std::size_t n, std::string_view thing) {
-  return std::to_string(n) + " " + std::string{thing} + (n == 1 ? "" : "s");
-}
-
 /// "localhost:29501", "127.0.0.1:29501", "[::1]:29501"
 bool names_loopback(std::string_view where) {
   return where.starts_with("localhost:") || where.starts_with("127.") || where.starts_with("[::1]");
@@ -79,7 +75,7 @@ std::string Membership::why_too_few(Instant now) const {
   if (!options_.starts_no_node_again || options_.nodes_max == 0) return {};
   const auto words = departures_.final_ones(now);
   if (words.size() + options_.nodes_min <= options_.nodes_max) return {};
-  return "too few nodes for another round, " + count_text(options_.nodes_min, "node") +
+  return "too few nodes for another round, " + plural(options_.nodes_min, "node") +
          " needed: " + join(words, "; ") + "; nothing starts it again";
 }
 
@@ -99,20 +95,20 @@ void Membership::consider_round(Instant now, MembershipActions& out) {
   // Without the majority of the last round another coordinator may be forming the next one.
   if (may_begin && authority_->may_act(now) && !in_takeover_delay(now)) {
     const auto order = order_nodes(candidates(present), options_.nodes_min, options_.nodes_max);
-    if (authority_->may_continue_with(members_in(order))) return assign(order, now, out);
+    if (keeps_quorums(order)) return assign(order, now, out);
   }
   if (!is_late) return;
   close({Outcome::nodes_missing, to_int(ExitCode::nodes_missing)},
-        "only " + std::to_string(assignable().size()) + " of " +
-            count_text(options_.nodes_min, "node") +
-            (has_round_ ? " rejoined within " : " joined within ") + describe(limit),
-        now, out);
+        too_few_text(assignable().size(), options_.nodes_min, has_round_, limit), now, out);
 }
 
-std::size_t Membership::members_in(const std::vector<NodeIndex>& order) const {
-  return static_cast<std::size_t>(std::ranges::count_if(order, [&](NodeIndex index) {
-    return places_.of_name(nodes_[index].join.node.name).has_value();
-  }));
+// Of the newest round, and of the last one that all its members knew: a member that has missed the
+// newest, which was given up before all knew it, votes by the older one.
+bool Membership::keeps_quorums(const std::vector<NodeIndex>& order) const {
+  PlaceTable::Kept kept;
+  for (const NodeIndex index : order) places_.count_kept(nodes_[index].join.node.name, kept);
+  return authority_->may_continue_with(kept.of_newest, places_.size()) &&
+         authority_->may_continue_with(kept.of_known, places_.known_size());
 }
 
 std::vector<Candidate> Membership::candidates(const std::vector<NodeIndex>& present) const {
@@ -233,9 +229,8 @@ void Membership::tell_waiting(Instant now, MembershipActions& out) {
   std::string text =
       (all_here ? "waiting at " : "waiting for other nodes at ") + options_.where + " for " +
       describe(Millis{waited / Millis{1'000} * 1'000}) + " (up to " + describe(limit) + "): " +
-      (all_here
-           ? count_text(present, "node") + " here, enough for a round"
-           : std::to_string(present) + " of " + count_text(options_.nodes_min, "node") + " here");
+      (all_here ? plural(present, "node") + " here, enough for a round"
+                : std::to_string(present) + " of " + plural(options_.nodes_min, "node") + " here");
   std::vector<std::string> missing;
   constexpr std::uint32_t kNamed = 8;
   for (std::uint32_t rank = 0; rank < options_.nodes_min && missing.size() <= kNamed; ++rank) {

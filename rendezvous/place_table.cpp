@@ -8,6 +8,16 @@ void PlaceTable::clear() {
   by_name_.clear();
 }
 
+void PlaceTable::note_known_by_all() {
+  known_.clear();
+  for (const auto& [name, rank] : by_name_) known_.insert(name);
+}
+
+void PlaceTable::count_kept(const std::string& name, Kept& kept) const {
+  kept.of_newest += by_name_.contains(name) ? 1 : 0;
+  kept.of_known += known_.contains(name) ? 1 : 0;
+}
+
 void PlaceTable::add(Place place) {
   if (place.node != kNoNode) by_node_[place.node] = places_.size();
   by_name_[place.id.name] = places_.size();
@@ -16,6 +26,7 @@ void PlaceTable::add(Place place) {
 
 void PlaceTable::assign_unknown(std::size_t count, const Place& place) {
   clear();
+  known_.clear();
   places_.assign(count, place);
 }
 

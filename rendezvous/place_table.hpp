@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 namespace acc::rendezvous {
@@ -41,6 +42,17 @@ class PlaceTable {
   [[nodiscard]] const Place& back() const { return places_.back(); }
 
   void clear();
+  /// All members know this round. Until that is true of a later one, a majority of them could elect
+  /// a coordinator that knows no later one.
+  void note_known_by_all();
+  /// Members of the last such round; 0: there was none since the election.
+  [[nodiscard]] std::size_t known_size() const { return known_.size(); }
+  /// Members of the newest round, and of the last one that all knew, among some nodes.
+  struct Kept {
+    std::size_t of_newest = 0;
+    std::size_t of_known = 0;
+  };
+  void count_kept(const std::string& name, Kept& kept) const;
   /// Appends a place, with the next node rank.
   void add(Place place);
   /// Places without names, until their nodes join.
@@ -65,6 +77,7 @@ class PlaceTable {
   std::vector<Place> places_;
   std::unordered_map<NodeIndex, std::size_t> by_node_;
   std::unordered_map<std::string, std::size_t> by_name_;
+  std::unordered_set<std::string> known_;  ///< names
 };
 
 }  // namespace acc::rendezvous

@@ -15,7 +15,7 @@ TEST_CASE("a coordinator without a round may act: nobody follows another one",
   const QuorumAuthority authority{kLimits};
   CHECK(authority.may_act(kBegin));
   CHECK(authority.grant(kBegin) == 10s);
-  CHECK(authority.may_continue_with(0));
+  CHECK(authority.may_continue_with(0, 0));
   CHECK_FALSE(authority.loss(kBegin + 1h, kBegin));
 }
 
@@ -66,10 +66,9 @@ TEST_CASE("a round keeps so many members that the rest can't elect a coordinator
           "[rendezvous][authority]") {
   QuorumAuthority authority{kLimits};
   authority.assigned(5);
-  CHECK_FALSE(authority.may_continue_with(2));
-  CHECK(authority.may_continue_with(3));
-  authority.assigned(4);
-  CHECK(authority.may_continue_with(2));
+  CHECK_FALSE(authority.may_continue_with(2, 5));
+  CHECK(authority.may_continue_with(3, 5));
+  CHECK(authority.may_continue_with(2, 4));
 }
 
 TEST_CASE("after a doubt about the clock older proofs count no more", "[rendezvous][authority]") {

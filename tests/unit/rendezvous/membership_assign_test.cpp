@@ -429,6 +429,52 @@ SCENARIO("a round is assigned and not all answer", "[rendezvous][membership]") {
   }
 }
 
+SCENARIO(
+    "after a round that not all had answered a majority of the one before made a job of its own",
+    "[rendezvous][membership]") {
+  GIVEN(
+      "three of five nodes, one of which is lost, and a round in its stead that b hasn't "
+      "answered") {
+    RunningJob job{options_for(3, 3), 3};
+    job.comes("d");
+    job.comes("e");
+    job.breaks(job.peers[2]);
+    job.pass(kSecond * 2);
+    job.all_stopped();
+    job.pass(kSecond * 15);
+    REQUIRE(job.phase() == MembershipPhase::assigning);
+    REQUIRE(job.round() == 1);
+    WHEN("b is lost, too") {
+      job.breaks(job.peers[1]);
+      job.pass(kSecond * 30);
+      THEN(
+          "no round follows, though three nodes are here: b and c don't know of round 1, and may "
+          "elect") {
+        CHECK(job.phase() == MembershipPhase::gathering);
+        CHECK(job.round() == 1);
+        AND_WHEN("one of them is back") {
+          job.returns(job.peers[1]);
+          job.pass(kSecond * 2);
+          THEN("a round is assigned") {
+            CHECK(job.phase() == MembershipPhase::assigning);
+            CHECK(job.round() == 2);
+          }
+        }
+        AND_WHEN("none comes back") {
+          job.pass(JobPolicy{}.join_timeout);
+          THEN("the job ends, and says why") {
+            REQUIRE(job.over);
+            CHECK(job.over->outcome == Outcome::nodes_missing);
+            CHECK_THAT(job.over->reason,
+                       Contains("too few nodes of the last round are here to go on") &&
+                           Contains("none rejoined within 10 min"));
+          }
+        }
+      }
+    }
+  }
+}
+
 SCENARIO("the agents that may take over are told to all", "[rendezvous][membership]") {
   SECTION("all who listen, but the coordinator's own") {
     Desk desk{options_for(4, 4)};
