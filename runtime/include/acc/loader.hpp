@@ -191,6 +191,8 @@ class LoaderBase {
     ~SharedPosition() = default;
     SharedPosition(const SharedPosition& other)
         : position_{std::make_shared<Position>(*other.position_)} {}
+    // A loader that was moved from has a position still.
+    // NOLINTNEXTLINE(performance-move-constructor-init)
     SharedPosition(SharedPosition&& other) noexcept : position_{other.position_} {}
     SharedPosition& operator=(const SharedPosition& other) {
       if (this != &other) position_ = std::make_shared<Position>(*other.position_);
