@@ -231,6 +231,8 @@ void Membership::tell_waiting(Instant now, MembershipActions& out) {
       describe(Millis{waited / Millis{1'000} * 1'000}) + " (up to " + describe(limit) + "): " +
       (all_here ? plural(present, "node") + " here, enough for a round"
                 : std::to_string(present) + " of " + plural(options_.nodes_min, "node") + " here");
+  if (all_here && !keeps_quorums(assignable()))
+    text += ", but too few of the last round: one that is missing must come back";
   std::vector<std::string> missing;
   constexpr std::uint32_t kNamed = 8;
   for (std::uint32_t rank = 0; rank < options_.nodes_min && missing.size() <= kNamed; ++rank) {

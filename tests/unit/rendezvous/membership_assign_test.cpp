@@ -452,6 +452,8 @@ SCENARIO(
           "elect") {
         CHECK(job.phase() == MembershipPhase::gathering);
         CHECK(job.round() == 1);
+        CHECK_THAT(job.last<Notice>(job.peers[0]).text,
+                   Contains("3 nodes here, enough for a round, but too few of the last round"));
         AND_WHEN("one of them is back") {
           job.returns(job.peers[1]);
           job.pass(kSecond * 2);
