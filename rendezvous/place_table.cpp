@@ -3,14 +3,15 @@
 namespace acc::rendezvous {
 
 void PlaceTable::clear() {
+  if (is_known_by_all_) {
+    known_.clear();
+    for (const auto& [name, rank] : by_name_) known_.insert(name);
+    known_size_ = places_.size();
+  }
+  is_known_by_all_ = false;
   places_.clear();
   by_node_.clear();
   by_name_.clear();
-}
-
-void PlaceTable::note_known_by_all() {
-  known_.clear();
-  for (const auto& [name, rank] : by_name_) known_.insert(name);
 }
 
 void PlaceTable::count_kept(const std::string& name, Kept& kept) const {
@@ -26,8 +27,8 @@ void PlaceTable::add(Place place) {
 
 void PlaceTable::assign_unknown(std::size_t count, const Place& place) {
   clear();
-  known_.clear();
   places_.assign(count, place);
+  is_known_by_all_ = true;  // as far as the voters tell
 }
 
 void PlaceTable::name(std::size_t rank, const NodeId& id, RankRange ranks) {

@@ -42,12 +42,12 @@ class PlaceTable {
   [[nodiscard]] const Place& back() const { return places_.back(); }
 
   void clear();
-  /// All members know this round. Until that is true of a later one, a majority of them could elect
-  /// a coordinator that knows no later one.
-  void note_known_by_all();
-  /// Members of the last such round; 0: there was none since the election.
-  [[nodiscard]] std::size_t known_size() const { return known_.size(); }
-  /// Members of the newest round, and of the last one that all knew, among some nodes.
+  /// All members of the newest round know it. Until that is true of a later one, a majority of them
+  /// could elect a coordinator that knows no later one.
+  void note_known_by_all() { is_known_by_all_ = true; }
+  /// Members of the last such round before the newest; 0: the newest is one, or there was none.
+  [[nodiscard]] std::size_t known_size() const { return is_known_by_all_ ? 0 : known_size_; }
+  /// Members of the newest round, and of the one of known_size(), among some nodes.
   struct Kept {
     std::size_t of_newest = 0;
     std::size_t of_known = 0;
@@ -55,7 +55,7 @@ class PlaceTable {
   void count_kept(const std::string& name, Kept& kept) const;
   /// Appends a place, with the next node rank.
   void add(Place place);
-  /// Places without names, until their nodes join.
+  /// Places without names, until their nodes join: of a round that a predecessor began.
   void assign_unknown(std::size_t count, const Place& place);
   /// Names a place after the node that reports this rank.
   void name(std::size_t rank, const NodeId& id, RankRange ranks);
@@ -77,7 +77,9 @@ class PlaceTable {
   std::vector<Place> places_;
   std::unordered_map<NodeIndex, std::size_t> by_node_;
   std::unordered_map<std::string, std::size_t> by_name_;
-  std::unordered_set<std::string> known_;  ///< names
+  bool is_known_by_all_ = false;
+  std::unordered_set<std::string> known_;  ///< names, as far as they were told
+  std::size_t known_size_ = 0;
 };
 
 }  // namespace acc::rendezvous

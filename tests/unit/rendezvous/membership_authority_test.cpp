@@ -465,3 +465,35 @@ TEST_CASE("a new round's number is above any that somebody here has heard of",
   job.all_stopped();
   CHECK(job.round() == 10);
 }
+
+SCENARIO("a successor, too, keeps a quorum of the round that all knew",
+         "[rendezvous][membership]") {
+  GIVEN(
+      "b, which took over round 4 of a, b, c, and a round with d in place of a that c hasn't "
+      "answered") {
+    Desk desk{options_for(3, 3), win_of({voter(1, 3), voter(2, 3)})};
+    const PeerId b = desk.comes(voter(1, 3));
+    const PeerId c{1};
+    desk.beat_all();
+    desk.pass(kSecond * 9);
+    REQUIRE(desk.count<Stop>(c) == 1);
+    for (const PeerId peer : {b, c}) desk.says(peer, Stopped{});
+    desk.comes("d");
+    desk.comes("e");
+    desk.pass(kSecond * 20);
+    REQUIRE(desk.phase() == MembershipPhase::assigning);
+    const auto round = desk.round();
+    WHEN("c is lost, too") {
+      desk.breaks(c);
+      desk.pass(kSecond * 30);
+      THEN("no round follows until it is back: a and c don't know of this one, and may elect") {
+        CHECK(desk.phase() == MembershipPhase::gathering);
+        CHECK(desk.round() == round);
+        desk.returns(c);
+        desk.pass(kSecond * 2);
+        CHECK(desk.phase() == MembershipPhase::assigning);
+        CHECK(desk.round() == round + 1);
+      }
+    }
+  }
+}
