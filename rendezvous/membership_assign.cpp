@@ -116,7 +116,7 @@ std::vector<Candidate> Membership::candidates(const std::vector<NodeIndex>& pres
   all.reserve(present.size());
   for (const NodeIndex index : present) {
     const auto& node = nodes_[index];
-    all.push_back({index, &node.join, node.arrival, places_.of_name(node.join.node.name)});
+    all.push_back({index, &node.join, node.arrival, places_.rank_before(node.join.node.name)});
   }
   return all;
 }

@@ -14,7 +14,8 @@ struct Candidate {
   NodeIndex node = kNoNode;
   const Join* join = nullptr;
   std::uint64_t arrival = 0;
-  std::optional<std::size_t> rank_before;  ///< its node rank in the last round
+  std::optional<std::size_t>
+      rank_before;  ///< its node rank in the last round, or a later one (PlaceTable::rank_before)
 };
 
 /// The nodes of the next round by node rank, at most `nodes_max` of the candidates: members of the

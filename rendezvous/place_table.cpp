@@ -5,7 +5,7 @@ namespace acc::rendezvous {
 void PlaceTable::clear() {
   if (is_known_by_all_) {
     known_.clear();
-    for (const auto& [name, rank] : by_name_) known_.insert(name);
+    for (std::size_t i = 0; i < places_.size(); ++i) known_.insert(name_of(i));
     known_size_ = places_.size();
   }
   is_known_by_all_ = false;
@@ -17,6 +17,11 @@ void PlaceTable::clear() {
 void PlaceTable::count_kept(const std::string& name, Kept& kept) const {
   kept.of_newest += by_name_.contains(name) ? 1 : 0;
   kept.of_known += known_.contains(name) ? 1 : 0;
+}
+
+std::optional<std::size_t> PlaceTable::rank_before(const std::string& name) const {
+  if (const auto rank = of_name(name)) return rank;
+  return known_size() > 0 && known_.contains(name) ? std::optional{size()} : std::nullopt;
 }
 
 void PlaceTable::add(Place place) {

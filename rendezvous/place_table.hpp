@@ -53,6 +53,9 @@ class PlaceTable {
     std::size_t of_known = 0;
   };
   void count_kept(const std::string& name, Kept& kept) const;
+  /// For the order of the next round: the node rank in the newest; behind all of these a member of
+  /// the round of known_size() alone. Nothing: a newcomer.
+  [[nodiscard]] std::optional<std::size_t> rank_before(const std::string& name) const;
   /// Appends a place, with the next node rank.
   void add(Place place);
   /// Places without names, until their nodes join: of a round that a predecessor began.

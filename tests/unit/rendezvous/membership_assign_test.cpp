@@ -455,12 +455,13 @@ SCENARIO(
         CHECK_THAT(job.last<Notice>(job.peers[0]).text,
                    Contains("3 nodes here, enough for a round, but too few of the last round"));
         AND_WHEN("one of them is back") {
-          job.returns(job.peers[1]);
-          job.pass(kSecond * 2);
-          THEN("a round is assigned") {
-            CHECK(job.phase() == MembershipPhase::assigning);
-            CHECK(job.round() == 2);
+          SECTION("that had a place in round 1") { job.returns(job.peers[1]); }
+          SECTION("that had one in round 0 alone, and comes after a spare") {
+            job.restarts(job.peers[2]);
           }
+          job.pass(kSecond * 2);
+          CHECK(job.phase() == MembershipPhase::assigning);
+          CHECK(job.round() == 2);
         }
         AND_WHEN("none comes back") {
           job.pass(JobPolicy{}.join_timeout);
