@@ -1,7 +1,7 @@
 #include "rendezvous/authority.hpp"
 
+#include "rendezvous/majority.hpp"
 #include "rendezvous/planted.hpp"
-#include "rendezvous/vote_counter.hpp"
 
 #include <algorithm>
 #include <functional>
@@ -53,8 +53,9 @@ std::optional<std::string> QuorumAuthority::loss(Instant now, Instant since) con
          "may go on without it";
 }
 
-void QuorumAuthority::elected(std::size_t nodes, Instant now) {
+void QuorumAuthority::elected(std::size_t nodes, MajorityBefore before, Instant now) {
   contacts_.assign(nodes, Instant{});
+  before_ = std::move(before);
   elected_at_ = now;
   is_confirmed_ = false;
   quorum_cache_.reset();
@@ -67,13 +68,19 @@ void QuorumAuthority::assigned(std::size_t nodes) {
   quorum_cache_.reset();
 }
 
-// Once a majority has answered, no earlier coordinator can renew a lease.
+// From then on no earlier coordinator can renew a lease.
 bool QuorumAuthority::echoed(std::size_t node_rank, Instant stamp) {
   contacts_[node_rank] = std::max(contacts_[node_rank], stamp);
   if (is_confirmed_) return false;
-  is_confirmed_ =
-      nth_contact(majority_of(static_cast<std::uint32_t>(contacts_.size()))) >= elected_at_;
+  is_confirmed_ = have_majorities_answered();
   return is_confirmed_;
+}
+
+bool QuorumAuthority::have_majorities_answered() const {
+  const auto majority = majority_of(static_cast<std::uint32_t>(contacts_.size()));
+  const auto of_before = std::ranges::count_if(
+      before_.members, [&](NodeRank member) { return contacts_[member.value()] >= elected_at_; });
+  return nth_contact(majority) >= elected_at_ && of_before >= before_.needed;
 }
 
 Instant QuorumAuthority::nth_contact(std::uint32_t n) const {

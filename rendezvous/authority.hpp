@@ -1,5 +1,6 @@
 #pragma once
 
+#include "rendezvous/majority.hpp"
 #include "rendezvous/timings.hpp"
 
 #include <cstddef>
@@ -42,7 +43,7 @@ class Authority {
   /// Our clock may have stopped: nothing learnt before `now` counts.
   void doubt(Instant now) { doubted_at_ = now; }
   /// Elected by the members of a round of `nodes` nodes.
-  virtual void elected(std::size_t /*nodes*/, Instant /*now*/) {}
+  virtual void elected(std::size_t /*nodes*/, MajorityBefore /*before*/, Instant /*now*/) {}
   /// This coordinator assigned a round of `nodes` nodes.
   virtual void assigned(std::size_t /*nodes*/) {}
   /// The member with this node rank has seen what was written at `stamp`, so it followed this
@@ -73,7 +74,7 @@ class QuorumAuthority final : public Authority {
   [[nodiscard]] bool is_followed_by_all(Instant since) const override;
   [[nodiscard]] std::optional<std::string> loss(Instant now, Instant since) const override;
 
-  void elected(std::size_t nodes, Instant now) override;
+  void elected(std::size_t nodes, MajorityBefore before, Instant now) override;
   void assigned(std::size_t nodes) override;
   bool echoed(std::size_t node_rank, Instant stamp) override;
   void refresh() override { quorum_cache_.reset(); }
@@ -81,10 +82,12 @@ class QuorumAuthority final : public Authority {
  private:
   [[nodiscard]] Instant nth_contact(std::uint32_t n) const;
   [[nodiscard]] Instant quorum_contact() const;
+  [[nodiscard]] bool have_majorities_answered() const;
 
   Timings timings_;
   std::vector<Instant> contacts_;  ///< by node rank: the newest stamp that the member echoed
   Instant elected_at_{};
+  MajorityBefore before_;  ///< of that election
   /// elected, and a majority has answered: only then no other coordinator can exist
   bool is_confirmed_ = true;
   mutable std::optional<Instant> quorum_cache_;

@@ -95,6 +95,7 @@ void CoordinatorClient::on(const Frame& frame, const Assigned& assigned, Instant
   place_ = {.epoch = epoch_,
             .node_rank = assigned.node_rank,
             .nodes = assigned.nodes,
+            .established = assigned.established,
             .first_rank = assigned.first_rank,
             .world_size = assigned.world_size,
             .master = {},
@@ -123,6 +124,7 @@ void CoordinatorClient::on(const Frame& frame, const Start& start, Instant now,
                            ClientActions& out) {
   const bool is_ours = frame.epoch == epoch_ && state_ == NodeState::assigned;
   if (is_stale(frame) || (!is_ours && !planted::accept_stale_round) || has_workers()) return;
+  place_.established = {};  // all members have answered
   lease_.drop();
   renew_lease(start.heartbeat, start.granted, out);
   if (!may_run(now)) {  // too old to be of use: the place is given back

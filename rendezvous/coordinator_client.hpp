@@ -46,6 +46,7 @@ struct RoundPlace {
   Epoch epoch;
   NodeRank node_rank{0};
   std::uint32_t nodes = 1;
+  EstablishedRound established;  ///< before this round, as long as it may not have started
   Rank first_rank{0};
   WorldSize world_size{1};
   HostPort master;
@@ -214,7 +215,9 @@ class CoordinatorClient {
   void lose_link(const std::string& why, Instant now, ClientActions& out);
   void begin_search(Instant now);
   [[nodiscard]] std::vector<HostPort> targets(Instant now) const;
-  [[nodiscard]] Millis backoff();
+  [[nodiscard]] Millis backoff() {
+    return dials_.backoff(is_at_start(), timings_.heartbeat_timeout);
+  }
   void dial_next(Instant now, ClientActions& out);
   [[nodiscard]] std::map<NodeRank, std::string> names_of_round() const;
   void count_votes(Instant now, ClientActions& out);

@@ -43,6 +43,9 @@ ClientActions CoordinatorClient::vote_received(PeerId peer, const Join& join,
   const auto refuse = [&](Refused refused) {
     out.emplace_back(RefuseVote{peer, std::move(refused)});
   };
+  const auto is_no_candidate = [&](const std::string& why) {
+    refuse({Refusal::not_coordinator, "node " + options_.self.node.name + why, {}, false});
+  };
   if (join.job != options_.self.job) {
     refuse({Refusal::wrong_job,
             "this agent belongs to job '" + join.job + "', the one at this address to job '" +
@@ -54,15 +57,9 @@ ClientActions CoordinatorClient::vote_received(PeerId peer, const Join& join,
   } else if (phase_ == LinkPhase::joined) {
     refuse(has_coordinator());
   } else if (join.epoch.term.number == 0 || !can_elect()) {
-    refuse({Refusal::not_coordinator,
-            "node " + options_.self.node.name + " seeks the coordinator itself",
-            {},
-            false});
+    is_no_candidate(" seeks the coordinator itself");
   } else if (!standbys_.own() || join.epoch.round > epoch_.round) {
-    refuse({Refusal::not_coordinator,
-            "node " + options_.self.node.name + " is no standby of that round",
-            {},
-            false});
+    is_no_candidate(" is no standby of that round");
   } else {
     if (have_crossed(join)) {
       out.emplace_back(Hang{});

@@ -31,6 +31,7 @@ Join CoordinatorClient::make_join() const {
   join.node_rank = place_.node_rank;
   join.first_rank = place_.first_rank;
   join.nodes = place_.nodes;
+  join.established = place_.established;
   join.ledger = place_.ledger;
   join.vote = term_;
   return join;
@@ -97,10 +98,6 @@ ClientActions CoordinatorClient::dial_failed(const DialFailure& failure, Instant
   dials_.set_due(dials_.has_untried(targets(now)) ? now : now + backoff());
   count_votes(now, out);
   return out;
-}
-
-Millis CoordinatorClient::backoff() {
-  return dials_.backoff(is_at_start(), timings_.heartbeat_timeout);
 }
 
 void CoordinatorClient::seek_again(Millis delay, Instant now, ClientActions& out) {
@@ -309,8 +306,9 @@ void CoordinatorClient::tell_seeking(Instant now, ClientActions& out) {
   if (can_elect() && standbys_.all().empty()) {
     text += ", as no other node can take over";
   } else if (can_elect()) {
-    const auto [have, needed] = votes_.count();
-    text += ", or for a successor with a majority of " + std::to_string(place_.nodes) + " nodes";
+    const auto [have, needed, nodes] = votes_.count();
+    text += ", or for a successor with a majority of " +
+            std::to_string(nodes > 0 ? nodes : place_.nodes) + " nodes";
     if (have > 0) text += " (" + std::to_string(have) + " of " + std::to_string(needed) + " here)";
   }
   if (!last_failure_.empty()) text += ": " + last_failure_;

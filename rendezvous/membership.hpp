@@ -202,7 +202,7 @@ class Membership {
   [[nodiscard]] std::optional<Instant> last_call_end(std::size_t present) const;
   void begin_gathering(Instant now);
   [[nodiscard]] std::string why_too_few(Instant now) const;
-  [[nodiscard]] bool keeps_quorums(const std::vector<NodeIndex>& order) const;
+  [[nodiscard]] bool keeps_quorum(const std::vector<NodeIndex>& order) const;
   [[nodiscard]] std::vector<Candidate> candidates(const std::vector<NodeIndex>& present) const;
   void assign(const std::vector<NodeIndex>& order, Instant now, MembershipActions& out);
   void send_assignment(std::size_t place, Instant now, MembershipActions& out);

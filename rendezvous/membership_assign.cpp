@@ -95,20 +95,20 @@ void Membership::consider_round(Instant now, MembershipActions& out) {
   // Without the majority of the last round another coordinator may be forming the next one.
   if (may_begin && authority_->may_act(now) && !in_takeover_delay(now)) {
     const auto order = order_nodes(candidates(present), options_.nodes_min, options_.nodes_max);
-    if (keeps_quorums(order)) return assign(order, now, out);
+    if (keeps_quorum(order)) return assign(order, now, out);
   }
   if (!is_late) return;
   close({Outcome::nodes_missing, to_int(ExitCode::nodes_missing)},
         too_few_text(assignable().size(), options_.nodes_min, has_round_, limit), now, out);
 }
 
-// Of the newest round, and of the last one that all its members knew: a member that has missed the
-// newest, which was given up before all knew it, votes by the older one.
-bool Membership::keeps_quorums(const std::vector<NodeIndex>& order) const {
-  PlaceTable::Kept kept;
-  for (const NodeIndex index : order) places_.count_kept(nodes_[index].join.node.name, kept);
-  return authority_->may_continue_with(kept.of_newest, places_.size()) &&
-         authority_->may_continue_with(kept.of_known, places_.known_size());
+// Of the established round alone: one that was given up before all its members knew it elects
+// nobody without a majority of the established one.
+bool Membership::keeps_quorum(const std::vector<NodeIndex>& order) const {
+  const auto kept = std::ranges::count_if(order, [&](NodeIndex index) {
+    return places_.established_rank(nodes_[index].join.node.name).has_value();
+  });
+  return authority_->may_continue_with(static_cast<std::size_t>(kept), places_.established_size());
 }
 
 std::vector<Candidate> Membership::candidates(const std::vector<NodeIndex>& present) const {
@@ -161,6 +161,7 @@ void Membership::send_assignment(std::size_t index, Instant now, MembershipActio
   assigned.stamp = stamp(now);
   assigned.node_rank = NodeRank{static_cast<std::uint32_t>(index)};
   assigned.nodes = static_cast<std::uint32_t>(places_.size());
+  assigned.established = places_.established_before(place.id.name);
   assigned.first_rank = place.ranks.first;
   assigned.world_size = WorldSize{last.ranks.first.value() + last.ranks.count};
   assigned.ledger = ledger_;
@@ -231,7 +232,7 @@ void Membership::tell_waiting(Instant now, MembershipActions& out) {
       describe(Millis{waited / Millis{1'000} * 1'000}) + " (up to " + describe(limit) + "): " +
       (all_here ? plural(present, "node") + " here, enough for a round"
                 : std::to_string(present) + " of " + plural(options_.nodes_min, "node") + " here");
-  if (all_here && !keeps_quorums(assignable()))
+  if (all_here && !keeps_quorum(assignable()))
     text += ", but too few of the last round: one that is missing must come back";
   std::vector<std::string> missing;
   constexpr std::uint32_t kNamed = 8;

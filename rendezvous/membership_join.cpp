@@ -271,7 +271,7 @@ void Membership::reattach(NodeIndex index, NodeRank rank, Instant now, Membershi
 
 void Membership::take_over(const ElectionResult& result, Instant now, MembershipActions& out) {
   has_round_ = true;
-  authority_->elected(result.nodes, now);
+  authority_->elected(result.nodes, result.before, now);
   epoch_ = {result.term, result.last.round};
   ledger_ = result.ledger;
   if (!options_.policy) {

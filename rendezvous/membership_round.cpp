@@ -59,7 +59,7 @@ void Membership::start_round(Instant now, MembershipActions& out) {
   if (!authority_->may_act(now)) return begin_gathering(now);
   phase_ = MembershipPhase::running;
   phase_since_ = round_started_ = now;
-  places_.note_known_by_all();
+  places_.establish();
   for (std::size_t i = 0; i < places_.size(); ++i) send_start(i, now, out);
 }
 

@@ -65,6 +65,11 @@ void fields(A& a, Is<Standby> auto& part) {
   a(node, node_rank, at);
 }
 template <class A>
+void fields(A& a, Is<EstablishedRound> auto& part) {
+  auto& [nodes, rank] = part;
+  a(nodes, rank);
+}
+template <class A>
 void fields(A& a, Is<TableRow> auto& part) {
   auto& [node, host, address, ranks] = part;
   a(node, host, address, ranks.first, ranks.count);
@@ -100,10 +105,11 @@ void fields(A& a, Is<JobPolicy> auto& part) {
 template <class A>
 void fields(A& a, Is<Join> auto& m) {
   auto& [version_major, version_minor, job, node, host, address, listens, slots, wanted, nodes_min,
-         nodes_max, facts, state, epoch, node_rank, first_rank, nodes, ledger, vote, policy] = m;
+         nodes_max, facts, state, epoch, node_rank, first_rank, nodes, established, ledger, vote,
+         policy] = m;
   a(version_major, version_minor, job, node, host, address, listens, slots, wanted, nodes_min,
-    nodes_max, limited(facts, kMaxFacts), state, epoch, node_rank, first_rank, nodes, ledger, vote,
-    policy);
+    nodes_max, limited(facts, kMaxFacts), state, epoch, node_rank, first_rank, nodes, established,
+    ledger, vote, policy);
 }
 template <class A>
 void fields(A& a, Is<Ready> auto& m) {
@@ -159,10 +165,10 @@ void fields(A& a, Is<Refused> auto& m) {
 }
 template <class A>
 void fields(A& a, Is<Assigned> auto& m) {
-  auto& [stamp, spare, node_rank, nodes, first_rank, world_size, ledger, max_restarts, reason,
-         standbys] = m;
-  a(stamp, spare, node_rank, nodes, first_rank, world_size, ledger, max_restarts, reason,
-    limited(standbys, kMaxStandbys));
+  auto& [stamp, spare, node_rank, nodes, established, first_rank, world_size, ledger, max_restarts,
+         reason, standbys] = m;
+  a(stamp, spare, node_rank, nodes, established, first_rank, world_size, ledger, max_restarts,
+    reason, limited(standbys, kMaxStandbys));
 }
 template <class A>
 void fields(A& a, Is<Start> auto& m) {

@@ -64,6 +64,14 @@ struct HostPort {
   friend bool operator==(const HostPort&, const HostPort&) = default;
 };
 
+/// The last round that all its members knew, as a member of a later one sees it. Until all know the
+/// later one, too, an election needs a majority of both.
+struct EstablishedRound {
+  std::uint32_t nodes = 0;       ///< 0: none, or all know the later one
+  std::optional<NodeRank> rank;  ///< the member's own; nothing: it had no place in it
+  friend bool operator==(const EstablishedRound&, const EstablishedRound&) = default;
+};
+
 /// A property that nodes compare when they join, with a value to display: {"precision", "bf16"}.
 struct JobFact {
   std::string name;
@@ -173,7 +181,8 @@ struct Join {
   Epoch epoch;  ///< of the last assignment; term.number 0: none so far
   NodeRank node_rank{0};
   Rank first_rank{0};
-  std::uint32_t nodes = 0;  ///< in that round
+  std::uint32_t nodes = 0;       ///< in that round
+  EstablishedRound established;  ///< before that round
   RestartLedger ledger;
   /// Term of the last coordinator that welcomed it: it accepts no older one. An agent that isn't
   /// coordinator counts the Join as a vote for a newer term.
@@ -248,6 +257,7 @@ struct Assigned {
   bool spare = false;  ///< beyond the maximum: waits; the other fields are unused
   NodeRank node_rank{0};
   std::uint32_t nodes = 1;
+  EstablishedRound established;  ///< before this one
   Rank first_rank{0};
   WorldSize world_size{1};
   RestartLedger ledger;

@@ -3,25 +3,40 @@
 namespace acc::rendezvous {
 
 void PlaceTable::clear() {
-  if (is_known_by_all_) {
-    known_.clear();
-    for (std::size_t i = 0; i < places_.size(); ++i) known_.insert(name_of(i));
-    known_size_ = places_.size();
+  if (is_established_ || established_.size == 0) {
+    established_.ranks.clear();
+    for (std::size_t i = 0; i < places_.size(); ++i)
+      established_.ranks.emplace(name_of(i), NodeRank{static_cast<std::uint32_t>(i)});
+    established_.size = places_.size();
   }
-  is_known_by_all_ = false;
+  is_established_ = false;
   places_.clear();
   by_node_.clear();
   by_name_.clear();
 }
 
-void PlaceTable::count_kept(const std::string& name, Kept& kept) const {
-  kept.of_newest += by_name_.contains(name) ? 1 : 0;
-  kept.of_known += known_.contains(name) ? 1 : 0;
+std::size_t PlaceTable::established_size() const {
+  return is_newest_established() ? size() : established_.size;
+}
+
+std::optional<NodeRank> PlaceTable::established_rank(const std::string& name) const {
+  if (is_newest_established()) {
+    const auto rank = of_name(name);
+    return rank ? std::optional{NodeRank{static_cast<std::uint32_t>(*rank)}} : std::nullopt;
+  }
+  const auto found = established_.ranks.find(name);
+  return found != established_.ranks.end() ? std::optional{found->second} : std::nullopt;
+}
+
+EstablishedRound PlaceTable::established_before(const std::string& name) const {
+  if (is_newest_established()) return {};
+  return {static_cast<std::uint32_t>(established_.size), established_rank(name)};
 }
 
 std::optional<std::size_t> PlaceTable::rank_before(const std::string& name) const {
-  if (const auto rank = of_name(name)) return rank;
-  return known_size() > 0 && known_.contains(name) ? std::optional{size()} : std::nullopt;
+  if (const auto rank = established_rank(name)) return rank->value();
+  const auto rank = of_name(name);
+  return rank ? std::optional{established_size() + *rank} : std::nullopt;
 }
 
 void PlaceTable::add(Place place) {
@@ -33,7 +48,7 @@ void PlaceTable::add(Place place) {
 void PlaceTable::assign_unknown(std::size_t count, const Place& place) {
   clear();
   places_.assign(count, place);
-  is_known_by_all_ = true;  // as far as the voters tell
+  establish();  // an election by it needs a majority of it
 }
 
 void PlaceTable::name(std::size_t rank, const NodeId& id, RankRange ranks) {

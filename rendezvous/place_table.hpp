@@ -6,7 +6,6 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 namespace acc::rendezvous {
@@ -42,19 +41,17 @@ class PlaceTable {
   [[nodiscard]] const Place& back() const { return places_.back(); }
 
   void clear();
-  /// All members of the newest round know it. Until that is true of a later one, a majority of them
-  /// could elect a coordinator that knows no later one.
-  void note_known_by_all() { is_known_by_all_ = true; }
-  /// Members of the last such round before the newest; 0: the newest is one, or there was none.
-  [[nodiscard]] std::size_t known_size() const { return is_known_by_all_ ? 0 : known_size_; }
-  /// Members of the newest round, and of the one of known_size(), among some nodes.
-  struct Kept {
-    std::size_t of_newest = 0;
-    std::size_t of_known = 0;
-  };
-  void count_kept(const std::string& name, Kept& kept) const;
-  /// For the order of the next round: the node rank in the newest; behind all of these a member of
-  /// the round of known_size() alone. Nothing: a newcomer.
+  /// All members of the newest round know it. Until that is true of a later one, a majority of this
+  /// one can elect a coordinator that knows no later one.
+  void establish() { is_established_ = true; }
+  /// Members of the last established round; before there is one, of the first that was assigned.
+  [[nodiscard]] std::size_t established_size() const;
+  /// A node's rank in that round; nothing: it has none there.
+  [[nodiscard]] std::optional<NodeRank> established_rank(const std::string& name) const;
+  /// What a member is told of that round with the newest one, which isn't established yet.
+  [[nodiscard]] EstablishedRound established_before(const std::string& name) const;
+  /// For the order of the next round: the node's rank in the established one; behind all of these
+  /// come members of the newest alone. Nothing: a newcomer.
   [[nodiscard]] std::optional<std::size_t> rank_before(const std::string& name) const;
   /// Appends a place, with the next node rank.
   void add(Place place);
@@ -80,9 +77,14 @@ class PlaceTable {
   std::vector<Place> places_;
   std::unordered_map<NodeIndex, std::size_t> by_node_;
   std::unordered_map<std::string, std::size_t> by_name_;
-  bool is_known_by_all_ = false;
-  std::unordered_set<std::string> known_;  ///< names, as far as they were told
-  std::size_t known_size_ = 0;
+  [[nodiscard]] bool is_newest_established() const {
+    return is_established_ || established_.size == 0;
+  }
+  bool is_established_ = false;  ///< the newest round
+  struct {                       ///< … or else this one
+    std::size_t size = 0;
+    std::unordered_map<std::string, NodeRank> ranks;  ///< by name, as far as they were told
+  } established_;
 };
 
 }  // namespace acc::rendezvous

@@ -6,6 +6,22 @@
 
 namespace acc::rendezvous {
 
+namespace {
+
+// The first that got its Start shows that all members had answered.
+MajorityBefore majority_before(const std::vector<const Join*>& voters) {
+  MajorityBefore before;
+  for (const Join* const join : voters) {
+    if (join->established.nodes == 0) return {};
+    before.nodes = join->established.nodes;
+    if (join->established.rank) before.members.push_back(join->node_rank);
+  }
+  before.needed = before.nodes > 0 ? majority_of(before.nodes) : 0;
+  return before;
+}
+
+}  // namespace
+
 void VoteCounter::add(Vote vote) { votes_.insert_or_assign(vote.peer, std::move(vote)); }
 void VoteCounter::remove(PeerId peer) { votes_.erase(peer); }
 
@@ -19,24 +35,35 @@ const Join* VoteCounter::newest() const {
 
 // Only an agent that knows the newest round may be one of its members; two connections of one node
 // are one vote.
+std::vector<const Join*> VoteCounter::voters(const Epoch& of) const {
+  std::vector<const Join*> joins;
+  for (const auto& [peer, vote] : votes_) {
+    if (vote.join.epoch == of) joins.push_back(&vote.join);
+  }
+  std::ranges::sort(joins, {}, &Join::node_rank);
+  const auto is_same = [](const Join* a, const Join* b) { return a->node_rank == b->node_rank; };
+  joins.erase(std::unique(joins.begin(), joins.end(), is_same), joins.end());
+  return joins;
+}
+
 VoteCounter::Count VoteCounter::count() const {
   const Join* const last = newest();
-  if (last == nullptr || last->epoch.term.number == 0 || last->nodes == 0) return {0, 1};
-  std::vector<NodeRank> ranks;
-  for (const auto& [peer, vote] : votes_) {
-    if (vote.join.epoch == last->epoch) ranks.push_back(vote.join.node_rank);
-  }
-  std::ranges::sort(ranks);
-  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-  const auto needed = planted::elect_without_majority ? 1U : majority_of(last->nodes);
-  return {static_cast<std::uint32_t>(ranks.size()), needed};
+  if (last == nullptr || last->epoch.term.number == 0 || last->nodes == 0) return {0, 1, 0};
+  const auto joins = voters(last->epoch);
+  const auto have = static_cast<std::uint32_t>(joins.size());
+  if (planted::elect_without_majority) return {have, 1, last->nodes};
+  const auto needed = majority_of(last->nodes);
+  const auto before = majority_before(joins);
+  if (have < needed || before.needed == 0) return {have, needed, last->nodes};
+  return {static_cast<std::uint32_t>(before.members.size()), before.needed, before.nodes};
 }
 
 std::optional<ElectionResult> VoteCounter::result(std::uint32_t candidate) const {
-  const auto [have, needed] = count();
+  const auto [have, needed, nodes] = count();
   if (have < needed) return std::nullopt;
   const Join& last = *newest();
-  ElectionResult result{{0, candidate}, last.epoch, last.nodes, last.ledger, {}, {}, {}};
+  ElectionResult result{{0, candidate}, last.epoch, last.nodes, majority_before(voters(last.epoch)),
+                        last.ledger,    {},         {},         {}};
   for (const auto& [peer, vote] : votes_) {
     result.term.number = std::max(result.term.number, vote.join.vote.number + 1);
     result.votes.push_back(vote);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "rendezvous/majority.hpp"
 #include "rendezvous/messages.hpp"
 #include "rendezvous/peer.hpp"
 
@@ -8,7 +9,8 @@
 #include <vector>
 
 /// Counter of the votes of agents that lost their coordinator (pure). A vote is a Join whose sender
-/// knows the newest round; it counts as long as its connection lasts.
+/// knows the newest round; it counts as long as its connection lasts. Unless a voter knows that all
+/// members of that round know it, a majority of the established one before it is needed, too.
 namespace acc::rendezvous {
 
 struct Vote {
@@ -17,11 +19,12 @@ struct Vote {
   std::string address;  ///< as reported by the socket
 };
 
-/// A majority of the newest round voted for this node.
+/// A majority voted for this node.
 struct ElectionResult {
   Term term;
   Epoch last;               ///< of the newest round known to a voter
   std::uint32_t nodes = 0;  ///< in that round
+  MajorityBefore before;    ///< of the established round
   RestartLedger ledger;
   std::vector<Vote> votes;  ///< including agents that know only an older round
   /// Of that round's nodes, by node rank, as far as its assignment told them; for messages.
@@ -36,10 +39,11 @@ class VoteCounter {
   void remove(PeerId peer);
   void clear() { votes_.clear(); }
   [[nodiscard]] bool empty() const { return votes_.empty(); }
-  /// Votes for the newest round known here, and the number needed.
+  /// Of the newest round known here; if enough are of it, of the established one before it.
   struct Count {
     std::uint32_t have = 0;
     std::uint32_t needed = 0;
+    std::uint32_t nodes = 0;  ///< in that round; 0: no vote
   };
   [[nodiscard]] Count count() const;
   /// `candidate`: the winner's node rank + 1; 0: a coordinator that is no member.
@@ -48,19 +52,8 @@ class VoteCounter {
 
  private:
   [[nodiscard]] const Join* newest() const;
+  [[nodiscard]] std::vector<const Join*> voters(const Epoch& of) const;
   std::map<PeerId, Vote> votes_;
 };
-
-/// More than half: the votes that a successor needs in a round of n nodes.
-[[nodiscard]] constexpr std::uint32_t majority_of(std::uint32_t n) { return n / 2 + 1; }
-/// The nodes that the current coordinator needs so that the others can't form a majority.
-[[nodiscard]] constexpr std::uint32_t quorum_of(std::uint32_t n) { return (n + 1) / 2; }
-/// Can a round of `nodes` nodes reach a majority without its coordinator? Two nodes, one of which
-/// coordinates, can't.
-/// @param standbys  of its assignment, which never lists the coordinator's own node
-[[nodiscard]] constexpr bool can_lose_coordinator(std::uint32_t nodes, std::size_t standbys) {
-  const bool coordinator_was_member = nodes <= kMaxStandbys && standbys < nodes;
-  return nodes - (coordinator_was_member ? 1 : 0) >= majority_of(nodes);
-}
 
 }  // namespace acc::rendezvous

@@ -111,11 +111,17 @@ void Process::resume() {
   if (!ended_ && !is_frozen()) tick();
 }
 
+// Assigned, or ordered to start its workers and at it: a start that failed is tried again.
+bool Process::is_starting() const {
+  if (!client_) return false;
+  const auto state = client_->state();
+  return state == NodeState::assigned || (state == NodeState::running && living() == 0);
+}
+
 bool Process::freeze(Sleep how) {
-  // Paused with an answer in its socket, or a start: the window documented in docs/operations.md.
   if (ended_ || sleep_ != Sleep::none) return false;
-  if (how == Sleep::paused && (is_frozen() || (client_ && client_->state() == NodeState::assigned)))
-    return false;
+  // Paused with an answer in its socket, or a start: the window documented in docs/operations.md.
+  if (how == Sleep::paused && (is_frozen() || is_starting())) return false;
   note(how == Sleep::stopped     ? "is frozen with all its workers"
        : how == Sleep::suspended ? "is on a machine that is suspended"
                                  : "is on a machine that is paused");

@@ -231,6 +231,7 @@ class Process final : public SocketOwner {
   void worker_dies(std::uint64_t generation, std::size_t index, const ExitStatus& status);
   void kill_workers(Time within);
   [[nodiscard]] std::size_t living() const;
+  [[nodiscard]] bool is_starting() const;
   void watch_lease();
   void check_lease();
   void lease_is_over();

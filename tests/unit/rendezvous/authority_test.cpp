@@ -36,7 +36,7 @@ TEST_CASE("a lease is no longer than a quorum's oldest echo allows", "[rendezvou
 
 TEST_CASE("an elected coordinator acts once a majority has answered", "[rendezvous][authority]") {
   QuorumAuthority authority{kLimits};
-  authority.elected(4, kBegin);
+  authority.elected(4, {}, kBegin);
   CHECK_FALSE(authority.knows_older_leases());
   CHECK_FALSE(authority.echoed(0, kBegin - 1s));  // written before the election: proves nothing
   CHECK_FALSE(authority.echoed(1, kBegin + 1s));
@@ -46,6 +46,16 @@ TEST_CASE("an elected coordinator acts once a majority has answered", "[rendezvo
   CHECK(authority.may_act(kBegin + 2s));
   CHECK(authority.knows_older_leases());
   CHECK_FALSE(authority.echoed(0, kBegin + 2s));  // confirmed once
+}
+
+TEST_CASE("elected by a round that may not have started, it waits for those of the one before, too",
+          "[rendezvous][authority]") {
+  QuorumAuthority authority{kLimits};
+  authority.elected(5, {3, 2, {NodeRank{0}, NodeRank{1}}}, kBegin);
+  for (const std::size_t rank : {0, 2, 3, 4}) CHECK_FALSE(authority.echoed(rank, kBegin + 1s));
+  CHECK_FALSE(authority.may_act(kBegin + 2s));
+  CHECK(authority.echoed(1, kBegin + 1s));
+  CHECK(authority.may_act(kBegin + 2s));
 }
 
 TEST_CASE("the minority steps down one lease after its last answer was due",
@@ -99,7 +109,7 @@ TEST_CASE("a coordinator by etcd is silent when its lease is over, one by quorum
   CHECK(external.grant(kBegin + 3s) == 10s);  // a successor waits one lease longer
   CHECK_FALSE(external.may_speak(kBegin + 4s));
   QuorumAuthority quorum{kLimits};
-  quorum.elected(3, kBegin);
+  quorum.elected(3, {}, kBegin);
   CHECK_FALSE(quorum.may_act(kBegin));
   CHECK(quorum.may_speak(kBegin));
 }

@@ -58,7 +58,7 @@ struct Elected {
     options.job = "job";
     options.name = "node1";
     options.nodes_min = options.nodes_max = 3;
-    ElectionResult result{kNow.term, kLost, 3, {}, {}, {}, {}};
+    ElectionResult result{kNow.term, kLost, 3, {}, {}, {}, {}, {}};
     Coordinator::Links voters;
     for (auto* agent : {&first, &second}) {
       auto [ours, theirs] = link_inside(loop.io);

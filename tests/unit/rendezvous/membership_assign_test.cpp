@@ -519,3 +519,41 @@ TEST_CASE("a thousand nodes get each rank once", "[rendezvous][membership]") {
   }
   CHECK(desk.last<Assigned>(peers[0]).world_size == WorldSize{next});
 }
+
+TEST_CASE("of rounds that were given up in a row each could elect a coordinator of its own",
+          "[rendezvous][membership]") {
+  const auto electing = [](const std::vector<Join>& joins) {
+    VoteCounter votes;
+    std::uint64_t peer = 1;
+    for (const auto& join : joins) votes.add({PeerId{peer++}, join, "socket"});
+    return votes.result(1).has_value();
+  };
+  RunningJob job{options_for(3, 3), 3};
+  const PeerId b = job.peers[1];
+  const PeerId c = job.peers[2];
+  CHECK(electing({job.knows(b), job.knows(c)}));
+  const auto c_knows = job.knows(c);
+  const PeerId d = job.comes("d");
+  const PeerId e = job.comes("e");
+  job.breaks(c);
+  job.pass(kSecond * 2);
+  job.all_stopped();
+  job.pass(kSecond * 15);
+  REQUIRE(job.round() == 1);
+  CHECK(job.last<Assigned>(b).established == EstablishedRound{3, NodeRank{1}});
+  CHECK(job.last<Assigned>(d).established == EstablishedRound{3, std::nullopt});
+
+  // d and b are two of three of round 1, b and c of round 0: b can't be in both.
+  CHECK_FALSE(electing({job.knows(b), job.knows(d)}));
+  const auto d_knows = job.knows(d);
+  job.breaks(d);
+  job.pass(kSecond * 15);
+  REQUIRE(job.round() > 1);
+  CHECK(job.last<Assigned>(e).established == EstablishedRound{3, std::nullopt});
+  CHECK_FALSE(electing({job.knows(b), job.knows(e)}));
+  CHECK_FALSE(electing({c_knows, d_knows}));
+
+  for (const PeerId peer : {job.peers[0], b, e}) job.is_ready(peer, 40'000);
+  REQUIRE(job.phase() == MembershipPhase::running);
+  CHECK(electing({job.knows(b), job.knows(e)}));
+}

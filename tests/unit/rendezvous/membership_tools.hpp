@@ -262,6 +262,7 @@ class Desk {
     join.node_rank = agent.place.node_rank;
     join.first_rank = agent.place.first_rank;
     join.nodes = agent.place.nodes;
+    join.established = agent.place.established;
     join.ledger = agent.place.ledger;
     join.vote = agent.term;
     return join;
@@ -285,7 +286,10 @@ class Desk {
         agent.state = NodeState::assigned;
       }
     }
-    if (std::holds_alternative<Start>(frame.message)) agent.state = NodeState::running;
+    if (std::holds_alternative<Start>(frame.message)) {
+      agent.state = NodeState::running;
+      agent.place.established = {};
+    }
     if (!agent.echo_is_frozen) agent.stamp = std::max(agent.stamp, stamp);
   }
 

@@ -74,6 +74,7 @@ inline Join sample_join() {
           .node_rank = NodeRank{1},
           .first_rank = Rank{8},
           .nodes = 3,
+          .established = {.nodes = 4, .rank = NodeRank{2}},
           .ledger = sample_ledger(),
           .vote = {.number = 4, .candidate = 1},
           .policy = sample_policy()};
@@ -84,6 +85,7 @@ inline Assigned sample_assigned() {
           .spare = true,
           .node_rank = NodeRank{1},
           .nodes = 3,
+          .established = {.nodes = 4, .rank = NodeRank{2}},
           .first_rank = Rank{8},
           .world_size = WorldSize{24},
           .ledger = sample_ledger(),

@@ -97,6 +97,49 @@ SCENARIO("votes are counted among the members of the newest round", "[rendezvous
   }
 }
 
+SCENARIO("a round that may not have started elects nobody without those of the round before",
+         "[rendezvous][vote_counter]") {
+  const auto unstarted = [](std::uint64_t peer, std::uint32_t rank,
+                            std::optional<NodeRank> established) {
+    auto v = vote(peer, rank);
+    v.join.established = {3, established};
+    return v;
+  };
+  VoteCounter votes;
+  votes.add(unstarted(1, 0, NodeRank{2}));
+  votes.add(unstarted(2, 3, std::nullopt));
+  votes.add(unstarted(3, 4, std::nullopt));
+
+  THEN("a majority of it isn't enough: two of the three before may not know it, and elect") {
+    CHECK(votes.count().have == 1);
+    CHECK(votes.count().needed == 2);
+    CHECK(votes.count().nodes == 3);
+    CHECK_FALSE(votes.result(2));
+  }
+  WHEN("another one that was in both comes") {
+    votes.add(unstarted(4, 1, NodeRank{0}));
+    const auto result = votes.result(2);
+    THEN("both have a majority, and the winner is told whose answers confirm it") {
+      REQUIRE(result);
+      CHECK(result->nodes == 5);
+      CHECK(result->before.needed == 2);
+      CHECK(result->before.members == std::vector{NodeRank{0}, NodeRank{1}});
+    }
+    AND_WHEN("it comes by a second connection, and the first one leaves") {
+      votes.add(unstarted(5, 1, NodeRank{0}));
+      votes.remove(PeerId{1});
+      THEN("it is still one") { CHECK_FALSE(votes.result(2)); }
+    }
+  }
+  WHEN("one comes that had its Start") {
+    votes.add(vote(4, 1));
+    THEN("all knew the round, and its own majority is enough") {
+      REQUIRE(votes.result(2));
+      CHECK(votes.result(2)->before.needed == 0);
+    }
+  }
+}
+
 TEST_CASE("the new term is above any that a voter knows", "[rendezvous][vote_counter]") {
   VoteCounter votes;
   votes.add(vote(1, 1));
