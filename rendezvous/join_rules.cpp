@@ -191,7 +191,7 @@ std::string too_few_text(std::size_t present, std::uint32_t needed, bool has_rou
   if (present < needed)
     return "only " + std::to_string(present) + " of " + plural(needed, "node") + within;
   return "too few nodes of the last round are here to go on, as those that are missing could do so "
-         "without them; none" +
+         "without them; no more" +
          within;
 }
 

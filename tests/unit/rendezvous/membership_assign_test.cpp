@@ -470,7 +470,7 @@ SCENARIO(
             CHECK(job.over->outcome == Outcome::nodes_missing);
             CHECK_THAT(job.over->reason,
                        Contains("too few nodes of the last round are here to go on") &&
-                           Contains("none rejoined within 10 min"));
+                           Contains("no more rejoined within 10 min"));
           }
         }
       }
