@@ -20,7 +20,7 @@ class Authority {
   Authority& operator=(const Authority&) = delete;
   virtual ~Authority() = default;
 
-  /// True if no other coordinator can exist at `now`.
+  /// True if no other coordinator of an established round can exist at `now`.
   [[nodiscard]] virtual bool may_act(Instant now) const = 0;
   /// True if it may take part in the protocol at all. A coordinator by quorum must, to hear its
   /// members; one by etcd is silent while it may not act: a successor may already be acting.

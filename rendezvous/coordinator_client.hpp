@@ -166,7 +166,10 @@ class CoordinatorClient {
   // ---- from other agents that lost their coordinator ----
   ClientActions vote_received(PeerId peer, const Join& join, const std::string& address,
                               Instant now);
-  ClientActions vote_withdrawn(PeerId peer, Instant now);
+  ClientActions vote_withdrawn(PeerId peer, Instant /*now*/) {
+    votes_.remove(peer);
+    return {};
+  }
 
   // ---- from this node's supervisor ----
   ClientActions port_reserved(std::uint16_t port, Instant now);

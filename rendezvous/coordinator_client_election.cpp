@@ -79,16 +79,12 @@ bool CoordinatorClient::have_crossed(const Join& theirs) const {
   return phase_ == LinkPhase::joining && standbys_.is_before(dials_.chosen(), theirs.node.name);
 }
 
-ClientActions CoordinatorClient::vote_withdrawn(PeerId peer, Instant) {
-  votes_.remove(peer);
-  return {};
-}
-
-// A small round has a single member that is no standby: the node whose coordinator began it.
+// In a small round the one that is no standby is the coordinator's; in a larger one any may be.
 std::map<NodeRank, std::string> CoordinatorClient::names_of_round() const {
   std::map<NodeRank, std::string> names;
   for (const auto& standby : standbys_.all()) names[standby.node_rank] = standby.node;
-  if (names.size() + 1 != place_.nodes || coordinator_.began_round.empty()) return names;
+  const bool is_one_missing = names.size() + 1 == place_.nodes && place_.nodes <= kMaxStandbys;
+  if (!is_one_missing || coordinator_.began_round.empty()) return names;
   NodeRank missing{0};
   while (names.contains(missing)) missing = NodeRank{missing.value() + 1};
   names[missing] = coordinator_.began_round;

@@ -128,7 +128,7 @@ void Membership::assign(const std::vector<NodeIndex>& order, Instant now, Member
   if (restart_is_due_) ++ledger_.restarts;
   restart_is_due_ = false;
   end_inquiries(out);
-  places_.clear();
+  places_.begin(epoch_);
   std::uint32_t next_rank = 0;
   for (std::size_t i = 0; i < order.size(); ++i) {
     const auto& node = nodes_[order[i]];

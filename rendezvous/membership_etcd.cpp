@@ -35,7 +35,7 @@ MembershipActions Membership::recover(const RoundRecord& last, Instant now) {
   has_round_ = recovered_unconfirmed_ = true;
   epoch_.round = last.epoch.round;
   ledger_ = last.ledger;
-  places_.clear();
+  places_.begin(last.epoch);
   for (const auto& row : last.rows) {
     Place place;
     place.id = row.node;
@@ -82,7 +82,7 @@ void Membership::start_anew(Instant now, MembershipActions& out) {
   ledger_ = {};
   failures_.now.reset();
   restart_reason_.clear();
-  places_.clear();
+  places_ = {};
   nodes_.forget_spares();
   begin_gathering(now);
   consider_round(now, out);

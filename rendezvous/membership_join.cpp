@@ -136,7 +136,7 @@ void Membership::admit(const Arrival& a, MembershipActions& out) {
 bool Membership::return_to_place(NodeIndex index, Instant now, MembershipActions& out) {
   const auto& join = nodes_[index].join;
   const bool has_history = join.epoch.term.number > 0;
-  const bool same_round = has_history && join.epoch.round == epoch_.round;
+  const bool same_round = has_history && join.epoch == places_.epoch();  // two may share a number
   if (same_round) name_place(join);
   const auto rank = places_.of_name(join.node.name);
   if (!rank) return false;
@@ -150,8 +150,9 @@ bool Membership::return_to_place(NodeIndex index, Instant now, MembershipActions
     reattach(index, NodeRank{static_cast<std::uint32_t>(*rank)}, now, out);
     return true;
   }
-  // Between two rounds: until it has its place again, it neither counts as back nor confirms that
-  // this coordinator is still followed.
+  // Until it has its place again, it neither counts as back nor confirms that this coordinator is
+  // followed: it may know a later round by now.
+  if (!same_round) places_.vacate(index);
   if (same_round && !is_in_round() && !place.gone) take_place(index, *rank, now);
   if (same_round && !still_has_workers(join) && phase_ == MembershipPhase::stopping)
     place.state = NodeState::stopped;
@@ -177,7 +178,7 @@ void Membership::name_place(const Join& join) {
 
 std::string Membership::stale_words(const Join& join) const {
   const std::string round = std::to_string(join.epoch.round.value());
-  if (join.epoch.round == epoch_.round) return "this node was given up in round " + round;
+  if (join.epoch == places_.epoch()) return "this node was given up in round " + round;
   return "stale round " + round + ", current " + std::to_string(epoch_.round.value());
 }
 
@@ -305,7 +306,7 @@ void Membership::recover_places(const ElectionResult& result, Instant now) {
   Place unknown;
   unknown.state = NodeState::running;  // until its node reports; lease_end: see note_echo()
   unknown.heard = now;
-  places_.assign_unknown(result.nodes, unknown);
+  places_.assign_unknown(result.last, result.nodes, unknown);
   for (const auto& [rank, name] : result.names) {
     if (rank.value() < places_.size()) places_[rank.value()].told_name = name;
   }

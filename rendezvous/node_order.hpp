@@ -14,13 +14,12 @@ struct Candidate {
   NodeIndex node = kNoNode;
   const Join* join = nullptr;
   std::uint64_t arrival = 0;
-  std::optional<std::size_t>
-      rank_before;  ///< its node rank in the last round, or a later one (PlaceTable::rank_before)
+  std::optional<std::size_t> rank_before;  ///< PlaceTable::rank_before
 };
 
 /// The nodes of the next round by node rank, at most `nodes_max` of the candidates: members of the
-/// last round before newcomers, then in order of arrival. A requested or previous rank is kept if
-/// it is free. Pure.
+/// established round before those of a later one and newcomers, then in order of arrival. A
+/// requested or previous rank is kept if it is free. Pure.
 [[nodiscard]] std::vector<NodeIndex> order_nodes(std::vector<Candidate> candidates,
                                                  std::uint32_t nodes_min, std::uint32_t nodes_max);
 

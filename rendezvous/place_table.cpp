@@ -2,7 +2,7 @@
 
 namespace acc::rendezvous {
 
-void PlaceTable::clear() {
+void PlaceTable::begin(const Epoch& epoch) {
   if (is_established_ || established_.size == 0) {
     established_.ranks.clear();
     for (std::size_t i = 0; i < places_.size(); ++i)
@@ -10,6 +10,7 @@ void PlaceTable::clear() {
     established_.size = places_.size();
   }
   is_established_ = false;
+  epoch_ = epoch;
   places_.clear();
   by_node_.clear();
   by_name_.clear();
@@ -45,8 +46,8 @@ void PlaceTable::add(Place place) {
   places_.push_back(std::move(place));
 }
 
-void PlaceTable::assign_unknown(std::size_t count, const Place& place) {
-  clear();
+void PlaceTable::assign_unknown(const Epoch& epoch, std::size_t count, const Place& place) {
+  begin(epoch);
   places_.assign(count, place);
   establish();  // an election by it needs a majority of it
 }

@@ -40,7 +40,10 @@ class PlaceTable {
   [[nodiscard]] auto end() const { return places_.end(); }
   [[nodiscard]] const Place& back() const { return places_.back(); }
 
-  void clear();
+  /// The next round, without places yet.
+  void begin(const Epoch& epoch);
+  /// Of the newest round, as its members were told: a successor's own is newer.
+  [[nodiscard]] const Epoch& epoch() const { return epoch_; }
   /// All members of the newest round know it. Until that is true of a later one, a majority of this
   /// one can elect a coordinator that knows no later one.
   void establish() { is_established_ = true; }
@@ -56,7 +59,7 @@ class PlaceTable {
   /// Appends a place, with the next node rank.
   void add(Place place);
   /// Places without names, until their nodes join: of a round that a predecessor began.
-  void assign_unknown(std::size_t count, const Place& place);
+  void assign_unknown(const Epoch& epoch, std::size_t count, const Place& place);
   /// Names a place after the node that reports this rank.
   void name(std::size_t rank, const NodeId& id, RankRange ranks);
   /// The node is back in its place.
@@ -74,6 +77,7 @@ class PlaceTable {
   [[nodiscard]] std::vector<NodeRanks> completed(std::size_t most) const;
 
  private:
+  Epoch epoch_;
   std::vector<Place> places_;
   std::unordered_map<NodeIndex, std::size_t> by_node_;
   std::unordered_map<std::string, std::size_t> by_name_;

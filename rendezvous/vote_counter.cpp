@@ -35,12 +35,16 @@ const Join* VoteCounter::newest() const {
 
 // Only an agent that knows the newest round may be one of its members; two connections of one node
 // are one vote.
-std::vector<const Join*> VoteCounter::voters(const Epoch& of) const {
+std::vector<const Join*> VoteCounter::voters(const Join& newest) const {
   std::vector<const Join*> joins;
   for (const auto& [peer, vote] : votes_) {
-    if (vote.join.epoch == of) joins.push_back(&vote.join);
+    const bool is_member = vote.join.node_rank.value() < newest.nodes;
+    if (vote.join.epoch == newest.epoch && is_member) joins.push_back(&vote.join);
   }
-  std::ranges::sort(joins, {}, &Join::node_rank);
+  // Of two connections of one node the one that knows of the start counts.
+  std::ranges::sort(joins, {}, [](const Join* join) {
+    return std::pair{join->node_rank, join->established.nodes};
+  });
   const auto is_same = [](const Join* a, const Join* b) { return a->node_rank == b->node_rank; };
   joins.erase(std::unique(joins.begin(), joins.end(), is_same), joins.end());
   return joins;
@@ -49,7 +53,7 @@ std::vector<const Join*> VoteCounter::voters(const Epoch& of) const {
 VoteCounter::Count VoteCounter::count() const {
   const Join* const last = newest();
   if (last == nullptr || last->epoch.term.number == 0 || last->nodes == 0) return {0, 1, 0};
-  const auto joins = voters(last->epoch);
+  const auto joins = voters(*last);
   const auto have = static_cast<std::uint32_t>(joins.size());
   if (planted::elect_without_majority) return {have, 1, last->nodes};
   const auto needed = majority_of(last->nodes);
@@ -62,7 +66,7 @@ std::optional<ElectionResult> VoteCounter::result(std::uint32_t candidate) const
   const auto [have, needed, nodes] = count();
   if (have < needed) return std::nullopt;
   const Join& last = *newest();
-  ElectionResult result{{0, candidate}, last.epoch, last.nodes, majority_before(voters(last.epoch)),
+  ElectionResult result{{0, candidate}, last.epoch, last.nodes, majority_before(voters(last)),
                         last.ledger,    {},         {},         {}};
   for (const auto& [peer, vote] : votes_) {
     result.term.number = std::max(result.term.number, vote.join.vote.number + 1);

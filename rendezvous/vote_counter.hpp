@@ -52,7 +52,7 @@ class VoteCounter {
 
  private:
   [[nodiscard]] const Join* newest() const;
-  [[nodiscard]] std::vector<const Join*> voters(const Epoch& of) const;
+  [[nodiscard]] std::vector<const Join*> voters(const Join& newest) const;
   std::map<PeerId, Vote> votes_;
 };
 

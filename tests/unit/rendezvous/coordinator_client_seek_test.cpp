@@ -613,6 +613,31 @@ SCENARIO("a lost coordinator is found again", "[rendezvous][member]") {
   }
 }
 
+TEST_CASE("a vote tells of the round before until its own has started", "[rendezvous][member]") {
+  const EstablishedRound before{3, NodeRank{1}};
+  ClientDesk desk;
+  desk.joins();
+  CHECK(desk.last_sent<Join>().established == EstablishedRound{});
+  Assigned assigned;
+  assigned.stamp = 78;
+  assigned.node_rank = NodeRank{2};
+  assigned.nodes = 5;
+  assigned.established = before;
+  desk.hears(assigned);
+  desk.loses_link();
+  desk.pass(kSecond);
+  desk.link_up();
+  CHECK(desk.last_sent<Join>().established == before);
+  desk.welcome();
+  desk.hears(assigned);  // its first answer may be lost
+  desk.starts();
+  REQUIRE(desk.client.state() == NodeState::running);
+  desk.loses_link();
+  desk.pass(kSecond);
+  desk.link_up();
+  CHECK(desk.last_sent<Join>().established == EstablishedRound{});
+}
+
 TEST_CASE("a call that nobody answers is given up", "[rendezvous][member]") {
   ClientDesk desk;
   desk.begins();

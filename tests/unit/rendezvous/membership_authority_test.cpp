@@ -247,6 +247,45 @@ SCENARIO("a coordinator is elected by three of five", "[rendezvous][membership]"
   }
 }
 
+SCENARIO("an agent that knows another round took a place in the elected one, and confirmed it",
+         "[rendezvous][membership]") {
+  GIVEN("b, elected with the vote of c whose connection was dying") {
+    Desk desk{options_for(3, 3), win_of({voter(1, 3), voter(2, 3)})};
+    desk.comes(voter(1, 3));
+    WHEN("c comes from its coordinator, which has assigned it to a later round") {
+      auto later = voter(2, 3, NodeState::assigned);
+      later.epoch.round = Round{5};
+      const PeerId c = desk.comes(later);
+      desk.beat_all();
+      THEN("its answers confirm nothing") {
+        CHECK(desk.last<HeartbeatAck>(c).granted == Millis{0});
+        desk.pass(kSecond * 40);
+        CHECK_FALSE(desk.stepped_down.empty());
+        CHECK(desk.last<Assigned>(c).spare);
+      }
+    }
+    WHEN("c comes back as it was") {
+      const PeerId c = desk.comes(voter(2, 3));
+      desk.beat_all();
+      desk.heartbeats(c);
+      THEN("its answers do") { CHECK(desk.last<HeartbeatAck>(c).granted > kSecond * 9); }
+    }
+    WHEN("one comes that another coordinator had assigned to a round of the same number") {
+      auto other = voter(0, 3, NodeState::assigned);
+      other.node.name = "q";
+      other.epoch.term = {1, 2};
+      const PeerId q = desk.comes(other);
+      desk.beat_all();
+      THEN("it has no part in this one: the place that nobody has come to stays free for a") {
+        CHECK_FALSE(desk.membership().is_member(q));
+        CHECK(desk.phase() == MembershipPhase::running);
+        const PeerId a = desk.comes(voter(0, 3));
+        CHECK(desk.membership().is_member(a));
+      }
+    }
+  }
+}
+
 SCENARIO("an election finds the round broken", "[rendezvous][membership]") {
   const auto result = win_of({voter(1, 3), voter(2, 3, NodeState::stopped)});
   SECTION("with a restart left it is tried again") {
