@@ -351,7 +351,7 @@ TEST_CASE("without one of the rules two coordinators run workers", "[rendezvous]
 
 TEST_CASE("no order of events does so in many walks", "[.][walks]") {
   Stats stats;
-  CHECK(walk(1'000'000, 20'000'000, Without::nothing, stats) == "");
+  CHECK(walk(1'000'000, 5'000'000, Without::nothing, stats) == "");
 }
 
 }  // namespace acc::rendezvous
