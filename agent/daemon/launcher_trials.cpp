@@ -144,8 +144,8 @@ Result<LauncherTrials::Trial> outcome(const ExitStatus& status, Result<std::stri
 
 // The kernel waits for a disk or a server of files: the user's turn is taken until it has ended.
 awaitable<void> outlast(TrialChild child, TrialProcesses processes, TrialTurns::Turn turn) {
-  while (!co_await child.ended(60s)) continue;
-  while (!co_await processes.end(60s)) continue;
+  for (bool has_ended = false; !has_ended;) has_ended = co_await child.ended(60s);
+  for (bool is_empty = false; !is_empty;) is_empty = co_await processes.end(60s);
   turn.reset();
 }
 
