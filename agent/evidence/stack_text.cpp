@@ -77,8 +77,16 @@ std::string_view without_version(std::string_view function) {
   return function.substr(0, function.find('@'));
 }
 
+// A function template's name begins with its type: "void std::this_thread::sleep_for<…>", which a
+// program without optimization calls.
+std::string_view without_type(std::string_view name) {
+  constexpr std::string_view kVoid = "void ";
+  if (name.starts_with(kVoid)) name.remove_prefix(kVoid.size());
+  return name;
+}
+
 bool is_of_system(std::string_view function) {
-  const auto name = without_version(function);
+  const auto name = without_type(without_version(function));
   if (is_of_interpreter(name)) return true;
   if (std::ranges::find(kSystem, name) != kSystem.end()) return true;
   return std::ranges::any_of(kSystemBeginnings,

@@ -121,6 +121,15 @@ TEST_CASE("eu-stack's text becomes frames", "[agent][evidence]") {
   CHECK(place_of(stacks[0]) == "forget (worker)");
 }
 
+TEST_CASE("a program without optimization was shown at void std::this_thread::sleep_for<...>",
+          "[agent][evidence]") {
+  const std::string sleep = "void std::this_thread::sleep_for<long, std::ratio<3600l, 1l> >";
+  CHECK(place_of({"",
+                  {{"clock_nanosleep", ""},
+                   {sleep, "this_thread_sleep.h:80"},
+                   {"forget", "w.cpp:3"}}}) == "forget (w.cpp:3)");
+}
+
 TEST_CASE("a rank whose Python stack could not be read was shown at _start, or at PyIter_Send",
           "[agent][evidence]") {
   const auto place = [](std::vector<Frame> frames) { return place_of({"", std::move(frames)}); };
