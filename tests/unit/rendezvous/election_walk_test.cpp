@@ -24,12 +24,13 @@ namespace {
 /// A rule left out, to see that the walk finds what follows from it.
 enum class Without { nothing, quorum_of_established, majority_of_established, confirmation };
 
-struct Round {
+struct WalkRound {
   Epoch epoch;
   std::vector<std::size_t> members;  ///< nodes, by node rank
   bool has_started = false;
 };
 
+/// A coordinator.
 struct Leader {
   enum class Phase { gathering, assigning, running, dead };
   std::size_t at = 0;  ///< its node
@@ -42,7 +43,7 @@ struct Leader {
   bool is_confirmed = true;
 };
 
-struct Node {
+struct WalkNode {
   Term term;          ///< follows no older one
   bool side = false;  ///< of a partition
   std::optional<std::size_t> leader;
@@ -52,7 +53,7 @@ struct Node {
   VoteCounter votes;  ///< for this node
 };
 
-struct Stats {
+struct WalkStats {
   std::size_t rounds = 0;
   std::size_t elections = 0;
   std::size_t joint_elections = 0;
@@ -60,7 +61,7 @@ struct Stats {
 
 class Walk {
  public:
-  Walk(std::uint64_t seed, Without rule, Stats& stats)
+  Walk(std::uint64_t seed, Without rule, WalkStats& stats)
       : random_{seed}, without_{rule}, stats_{stats}, nodes_(3 + random_() % 4) {
     leaders_.emplace_back();
     leaders_[0].term = {1, 0};
@@ -77,14 +78,14 @@ class Walk {
   [[nodiscard]] static std::string name_of(std::size_t node) {
     return std::string(1, char('a' + node));
   }
-  [[nodiscard]] static std::uint32_t size_of(const Round& round) {
+  [[nodiscard]] static std::uint32_t size_of(const WalkRound& round) {
     return static_cast<std::uint32_t>(round.members.size());
   }
-  [[nodiscard]] NodeRank rank_in(const Round& round, std::size_t node) const {
+  [[nodiscard]] NodeRank rank_in(const WalkRound& round, std::size_t node) const {
     const auto found = std::ranges::find(round.members, node);
     return NodeRank{static_cast<std::uint32_t>(found - round.members.begin())};
   }
-  [[nodiscard]] static bool is_member(const Round& round, std::size_t node) {
+  [[nodiscard]] static bool is_member(const WalkRound& round, std::size_t node) {
     return std::ranges::count(round.members, node) > 0;
   }
 
@@ -202,7 +203,7 @@ class Walk {
   void form(std::size_t at) {
     auto& leader = leaders_[at];
     if (leader.phase != Leader::Phase::gathering || !is_followed(at) || rounds_.size() > 8) return;
-    Round next{{leader.term, acc::Round{rounds_.size()}}, {}, false};
+    WalkRound next{{leader.term, Round{rounds_.size()}}, {}, false};
     std::size_t kept = 0;
     const std::size_t share = 2 + below(3);  // of four
     for (std::size_t node = 0; node < nodes_.size(); ++node) {
@@ -313,15 +314,15 @@ class Walk {
 
   std::mt19937_64 random_;
   Without without_;
-  Stats& stats_;
-  std::vector<Node> nodes_;
+  WalkStats& stats_;
+  std::vector<WalkNode> nodes_;
   std::deque<Leader> leaders_;
-  std::vector<Round> rounds_;
+  std::vector<WalkRound> rounds_;
   std::uint64_t peers_ = 0;
   std::string found_;
 };
 
-std::string walk(std::uint64_t first, std::uint64_t walks, Without rule, Stats& stats) {
+std::string walk(std::uint64_t first, std::uint64_t walks, Without rule, WalkStats& stats) {
   constexpr std::size_t kSteps = 150;
   for (auto seed = first; seed < first + walks; ++seed) {
     const auto found = Walk{seed, rule, stats}.run(kSteps);
@@ -334,7 +335,7 @@ std::string walk(std::uint64_t first, std::uint64_t walks, Without rule, Stats& 
 
 TEST_CASE("no order of losses, votes and restarts makes two coordinators that run workers",
           "[rendezvous][vote_counter]") {
-  Stats stats;
+  WalkStats stats;
   CHECK(walk(0, 20'000, Without::nothing, stats).empty());
   CHECK(stats.rounds > 5'000);
   CHECK(stats.elections > 8'000);
@@ -342,7 +343,7 @@ TEST_CASE("no order of losses, votes and restarts makes two coordinators that ru
 }
 
 TEST_CASE("without one of the rules two coordinators run workers", "[rendezvous][vote_counter]") {
-  Stats stats;
+  WalkStats stats;
   CHECK_FALSE(walk(0, 20'000, Without::quorum_of_established, stats).empty());
   CHECK_FALSE(walk(0, 20'000, Without::confirmation, stats).empty());
   // One in two million walks finds it.
@@ -350,7 +351,7 @@ TEST_CASE("without one of the rules two coordinators run workers", "[rendezvous]
 }
 
 TEST_CASE("no order of events does so in many walks", "[.][walks]") {
-  Stats stats;
+  WalkStats stats;
   CHECK(walk(1'000'000, 5'000'000, Without::nothing, stats) == "");
 }
 
