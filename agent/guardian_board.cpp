@@ -54,7 +54,7 @@ void hold_lease(const GuardianLink& guardian, Instant ends, Millis length) {
   if ((before == 0 || ends_ns < before || lacks_timer()) && guardian.wake_fd >= 0) wake(guardian);
   // Workers that are started now are to die with it, and not with an older one. A guardian that is
   // stopped doesn't hold us up.
-  for (int i = 0; is_new && lacks_timer() && ends > boot_now() && i < 200; ++i)
+  for (int i = 0; is_new && lacks_timer() && ends > boot_now() && i < 1000; ++i)
     ::poll(nullptr, 0, 1);
   board.lease_is_new = false;
   // A search for processes to kill that began before this lease would kill new ones, too. It takes

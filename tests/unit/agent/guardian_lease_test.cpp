@@ -379,7 +379,9 @@ TEST_CASE("a lease that is renewed kills nobody and wakes the guardian once a le
   Node node{[](AgentSide& side) {
     constexpr Millis kLength{3000};
     side.lease(kLength);
-    side.start("echo $$; exec sleep 1000");
+    auto worker = side.start("exec sleep 1000");
+    const auto* const started = std::get_if<Spawned>(&worker);
+    side.news.say(std::to_string(started != nullptr ? started->pid : 0));
     Instant renewed = steady_clock::now();
     Millis longest{0};
     for (int i = 0; i < 32; ++i) {
