@@ -32,6 +32,17 @@ void copy_to(char (&place)[N], const std::string& text) {
   place[length] = '\0';
 }
 
+// The guardian acts within milliseconds, unless it is stopped: then it must not hold us up for ever.
+constexpr Millis kGuardianActs{1'000};
+
+/// Blocks until `is_pending` is false, for kGuardianActs at most: what it reads is memory that the
+/// guardian writes, whose changes can't be waited for together with its death.
+template <class Pending>
+void wait_for_guardian(Pending is_pending) {
+  const Instant deadline = boot_now() + kGuardianActs;
+  while (is_pending() && boot_now() < deadline) ::poll(nullptr, 0, 1);
+}
+
 }  // namespace
 
 void hold_lease(const GuardianLink& guardian, Instant ends, Millis length) {
@@ -52,14 +63,11 @@ void hold_lease(const GuardianLink& guardian, Instant ends, Millis length) {
   };
   // The guardian sleeps until the moment it has read: only an earlier one needs its attention.
   if ((before == 0 || ends_ns < before || lacks_timer()) && guardian.wake_fd >= 0) wake(guardian);
-  // Workers that are started now are to die with it, and not with an older one. A guardian that is
-  // stopped doesn't hold us up.
-  for (int i = 0; is_new && lacks_timer() && ends > boot_now() && i < 1000; ++i)
-    ::poll(nullptr, 0, 1);
+  // Workers that are started now are to die with it, and not with an older one.
+  if (is_new) wait_for_guardian([&] { return lacks_timer() && ends > boot_now(); });
   board.lease_is_new = false;
-  // A search for processes to kill that began before this lease would kill new ones, too. It takes
-  // some milliseconds; a guardian that is stopped in the middle must not block us for ever.
-  for (int i = 0; board.lease_killing && i < 1000; ++i) ::poll(nullptr, 0, 1);
+  // A search for processes to kill that began before this lease would kill new ones, too.
+  wait_for_guardian([&] { return board.lease_killing.load(); });
 }
 
 void release_lease(const GuardianLink& guardian) {

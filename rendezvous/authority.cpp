@@ -53,7 +53,7 @@ std::optional<std::string> QuorumAuthority::loss(Instant now, Instant since) con
          "may go on without it";
 }
 
-void QuorumAuthority::elected(std::size_t nodes, MajorityBefore before, Instant now) {
+void QuorumAuthority::elected(std::size_t nodes, EstablishedMajority before, Instant now) {
   contacts_.assign(nodes, Instant{});
   before_ = std::move(before);
   elected_at_ = now;

@@ -20,7 +20,8 @@ class Authority {
   Authority& operator=(const Authority&) = delete;
   virtual ~Authority() = default;
 
-  /// True if no other coordinator of an established round can exist at `now`.
+  /// True if no other coordinator of an established round, one whose members have all answered
+  /// (docs/decisions/0010), can exist at `now`.
   [[nodiscard]] virtual bool may_act(Instant now) const = 0;
   /// True if it may take part in the protocol at all. A coordinator by quorum must, to hear its
   /// members; one by etcd is silent while it may not act: a successor may already be acting.
@@ -43,7 +44,7 @@ class Authority {
   /// Our clock may have stopped: nothing learnt before `now` counts.
   void doubt(Instant now) { doubted_at_ = now; }
   /// Elected by the members of a round of `nodes` nodes.
-  virtual void elected(std::size_t /*nodes*/, MajorityBefore /*before*/, Instant /*now*/) {}
+  virtual void elected(std::size_t /*nodes*/, EstablishedMajority /*before*/, Instant /*now*/) {}
   /// This coordinator assigned a round of `nodes` nodes.
   virtual void assigned(std::size_t /*nodes*/) {}
   /// The member with this node rank has seen what was written at `stamp`, so it followed this
@@ -74,7 +75,7 @@ class QuorumAuthority final : public Authority {
   [[nodiscard]] bool is_followed_by_all(Instant since) const override;
   [[nodiscard]] std::optional<std::string> loss(Instant now, Instant since) const override;
 
-  void elected(std::size_t nodes, MajorityBefore before, Instant now) override;
+  void elected(std::size_t nodes, EstablishedMajority before, Instant now) override;
   void assigned(std::size_t nodes) override;
   bool echoed(std::size_t node_rank, Instant stamp) override;
   void refresh() override { quorum_cache_.reset(); }
@@ -87,7 +88,7 @@ class QuorumAuthority final : public Authority {
   Timings timings_;
   std::vector<Instant> contacts_;  ///< by node rank: the newest stamp that the member echoed
   Instant elected_at_{};
-  MajorityBefore before_;  ///< of that election
+  EstablishedMajority before_;  ///< of that election
   /// elected, and a majority has answered: only then no other coordinator can exist
   bool is_confirmed_ = true;
   mutable std::optional<Instant> quorum_cache_;

@@ -23,7 +23,7 @@ namespace acc::rendezvous {
 }
 
 /// Members of the established round that an election by a later one needs as well.
-struct MajorityBefore {
+struct EstablishedMajority {
   std::uint32_t nodes = 0;        ///< in the established round
   std::uint32_t needed = 0;       ///< 0: the later round is established itself
   std::vector<NodeRank> members;  ///< that voted; ranks in the later round

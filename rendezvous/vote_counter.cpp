@@ -9,8 +9,8 @@ namespace acc::rendezvous {
 namespace {
 
 // The first that got its Start shows that all members had answered.
-MajorityBefore majority_before(const std::vector<const Join*>& voters) {
-  MajorityBefore before;
+EstablishedMajority established_majority(const std::vector<const Join*>& voters) {
+  EstablishedMajority before;
   for (const Join* const join : voters) {
     if (join->established.nodes == 0) return {};
     before.nodes = join->established.nodes;
@@ -57,7 +57,7 @@ VoteCounter::Count VoteCounter::count() const {
   const auto have = static_cast<std::uint32_t>(joins.size());
   if (planted::elect_without_majority) return {have, 1, last->nodes};
   const auto needed = majority_of(last->nodes);
-  const auto before = majority_before(joins);
+  const auto before = established_majority(joins);
   if (have < needed || before.needed == 0) return {have, needed, last->nodes};
   return {static_cast<std::uint32_t>(before.members.size()), before.needed, before.nodes};
 }
@@ -66,7 +66,7 @@ std::optional<ElectionResult> VoteCounter::result(std::uint32_t candidate) const
   const auto [have, needed, nodes] = count();
   if (have < needed) return std::nullopt;
   const Join& last = *newest();
-  ElectionResult result{{0, candidate}, last.epoch, last.nodes, majority_before(voters(last)),
+  ElectionResult result{{0, candidate}, last.epoch, last.nodes, established_majority(voters(last)),
                         last.ledger,    {},         {},         {}};
   for (const auto& [peer, vote] : votes_) {
     result.term.number = std::max(result.term.number, vote.join.vote.number + 1);

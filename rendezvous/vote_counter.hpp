@@ -24,7 +24,7 @@ struct ElectionResult {
   Term term;
   Epoch last;               ///< of the newest round known to a voter
   std::uint32_t nodes = 0;  ///< in that round
-  MajorityBefore before;    ///< of the established round
+  EstablishedMajority before;    ///< of the established round
   RestartLedger ledger;
   std::vector<Vote> votes;  ///< including agents that know only an older round
   /// Of that round's nodes, by node rank, as far as its assignment told them; for messages.
