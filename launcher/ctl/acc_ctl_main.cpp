@@ -1,3 +1,4 @@
+#include "agent/shell_interrupt.hpp"
 #include "common/text.hpp"
 #include "common/version.hpp"
 #include "launcher/ctl/bridge.hpp"
@@ -22,6 +23,12 @@ int complain(const Complaints& complaints) {
   for (const auto& one : complaints) std::fprintf(stderr, "acc-ctl: %s\n", one.what.c_str());
   std::fputs("acc-ctl: try --help\n", stderr);
   return static_cast<int>(CtlExit::usage);
+}
+
+/// After Ctrl-C a loop of the shell goes on with its next command unless this one dies of SIGINT.
+/// A job that was asked to stop and ended with a code of its own has handled it.
+bool is_end_by_key(int exit) {
+  return was_interrupted_by_key() && (exit == 128 + SIGINT || exit == 128 + SIGTERM);
 }
 
 int run(const std::vector<std::string>& words) {
@@ -54,5 +61,7 @@ int main(int argc, char** argv) {
   std::vector<std::string> words{argv + std::min(argc, 1), argv + argc};
   const std::string_view name{argc > 0 ? argv[0] : ""};
   if (name.substr(name.rfind('/') + 1) == "acc-top") words.insert(words.begin(), "top");
-  return acc::ctl::run(words);
+  const int exit = acc::ctl::run(words);
+  if (acc::ctl::is_end_by_key(exit)) acc::agent::die_of_interrupt();
+  return exit;
 }

@@ -76,6 +76,8 @@ std::string encode(const HttpRequest& request) {
 
 // ---- Ctrl-C ----
 
+static bool had_key = false;
+
 Interrupts::Interrupts() {
   sigset_t set;
   ::sigemptyset(&set);
@@ -95,9 +97,12 @@ Interrupts::~Interrupts() {
 
 int Interrupts::take() const {
   signalfd_siginfo info{};
-  return ::read(fd_.get(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo)
-                                                              : 0;
+  if (::read(fd_.get(), &info, sizeof info) != sizeof info) return 0;
+  if (info.ssi_signo == SIGINT && info.ssi_code == SI_KERNEL) had_key = true;
+  return static_cast<int>(info.ssi_signo);
 }
+
+bool was_interrupted_by_key() { return had_key; }
 
 // ---- connections ----
 

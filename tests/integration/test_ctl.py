@@ -747,6 +747,37 @@ class Real(CtlTest):
         out, err = follower.communicate(timeout=30 * PATIENCE)
         self.assertEqual(follower.returncode, 143, err)
 
+    def test_a_loop_of_the_shell_went_on_with_the_next_job_after_ctrl_c(self):
+        submits = f"{CTL} submit -- --num_processes 1 --no_python sh -c 'echo up-$i; sleep 100'"
+        follows = f"{CTL} logs -f $(cat job)"
+        for loop, presses in ((submits, ("asked ",)), (submits, ("asked ", "left ")), (follows, ())):
+            with self.subTest(loop=loop, presses=presses):
+                with open(self.runtime + "/job", "w") as file:
+                    file.write(self.submit("sh", "-c", "echo up-1; sleep 100"))
+                master, slave = os.openpty()
+                shell = subprocess.Popen(["setsid", "-c", "bash", "-c", f"for i in 1 2; do {loop}; echo went-on $?; done"], env=self.environment,
+                                         cwd=self.runtime, stdin=slave, stdout=slave, stderr=slave)
+                self.addCleanup(shell.kill)
+                os.close(slave)
+                text = b""
+                with open(master, "r+b", buffering=0) as terminal:
+                    def arrives(word):
+                        nonlocal text
+                        while word not in text:
+                            self.assertTrue(select.select([terminal], [], [], 20 * PATIENCE)[0], text)
+                            text += terminal.read(4096)
+                    arrives(b"up-1")
+                    for i in range(max(1, len(presses))):
+                        terminal.write(b"\x03")
+                        if i < len(presses):
+                            arrives(presses[i].encode())
+                    self.assertEqual(shell.wait(20 * PATIENCE), -signal.SIGINT, text)
+                    with contextlib.suppress(OSError):  # all that had the terminal open have ended
+                        while select.select([terminal], [], [], 0)[0]:
+                            text += terminal.read(4096)
+                self.assertNotIn(b"went-on", text)
+                self.assertNotIn(b"up-2", text)
+
     def test_ctrl_c_while_the_service_was_restarted_was_forgotten(self):
         job = self.submit("sh", "-c", "echo up; sleep 100")
         follower = self.popen("attach", "--all", job)
