@@ -166,7 +166,9 @@ class Guardian {
     const int killed = sweep();
     take_terminal_back();
     if (WIFEXITED(status)) {
-      write_report(WEXITSTATUS(status), "");
+      const bool gave_up = WEXITSTATUS(status) == to_int(ExitCode::agent_lost);
+      write_report(WEXITSTATUS(status), gave_up ? "ended by an error of its own" : "");
+      if (gave_up) sweep_dead_cgroups();
       return WEXITSTATUS(status);
     }
     restore_terminal_modes(modes_);
@@ -244,8 +246,9 @@ class Guardian {
     look_at_.reset();
     if (!is_stopped(agent_)) return;
     const auto pid = std::to_string(agent_);
-    say("the agent (pid " + pid + ") is stopped (SIGSTOP), and acts on no signal: 'kill -CONT " +
-        pid + "' lets it go on, a third Ctrl-C kills it and the workers");
+    say_if_it_is_taken("the agent (pid " + pid +
+                       ") is stopped (SIGSTOP), and acts on no signal: 'kill -CONT " + pid +
+                       "' lets it go on, a third Ctrl-C kills it and the workers");
   }
 
   bool is_agent_deaf() {
@@ -269,6 +272,11 @@ class Guardian {
     [[maybe_unused]] const auto n = ::write(STDERR_FILENO, text.data(), text.size());
   }
 
+  /// While it guards: a full pipe or a stopped terminal must not keep it from signals and leases.
+  void say_if_it_is_taken(const std::string& words) const {
+    if (is_ready(STDERR_FILENO, POLLOUT)) say(words);
+  }
+
   void forward_signals() {
     signalfd_siginfo info{};
     while (::read(signal_fd_.get(), &info, sizeof info) == sizeof info) {
@@ -286,7 +294,7 @@ class Guardian {
       if ((signo == SIGINT || signo == SIGTERM) && !look_at_) look_at_ = now + kStoppedAgent;
       // Stopped, we could not watch it; and the agents on other hosts wouldn't stop with us.
       if (signo == SIGTSTP && (lease_.has_lease() || is_on_hosts())) {
-        say("a job on several nodes can't be suspended");
+        say_if_it_is_taken("a job on several nodes can't be suspended");
         continue;
       }
       if (signo != SIGTSTP && signo != SIGCONT && is_of_job_manager(info)) {

@@ -186,7 +186,10 @@ HeldChildren::HeldChildren(Spawner& spawner, std::size_t capacity)
   static_assert(sizeof(ChildSlot) <= kBlock - kStack);
   memory_ = ::mmap(nullptr, kGates + capacity_ * kBlock, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK | MAP_NORESERVE, -1, 0);
-  if (memory_ == MAP_FAILED) throw std::bad_alloc{};
+  if (memory_ == MAP_FAILED) {  // add() says so
+    memory_ = nullptr;
+    return;
+  }
   gates_ = new (static_cast<char*>(memory_) + capacity_ * kBlock) Gate[2];
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return;  // all_left() still knows
@@ -199,7 +202,7 @@ HeldChildren::HeldChildren(Spawner& spawner, std::size_t capacity)
 HeldChildren::~HeldChildren() {
   spawner_.empty_counters();
   // One that still is on its way to exec keeps its stack.
-  if (all_left()) ::munmap(memory_, kGates + capacity_ * kBlock);
+  if (memory_ != nullptr && all_left()) ::munmap(memory_, kGates + capacity_ * kBlock);
 }
 
 ChildSlot& HeldChildren::slot(std::size_t index) const {
@@ -231,6 +234,7 @@ long HeldChildren::clone_child(ChildSlot& child, int cgroup_fd, int& pidfd) cons
 }
 
 std::variant<Spawned, SpawnFailure> HeldChildren::add(const SpawnRequest& request) {
+  if (memory_ == nullptr) return SpawnFailure{ENOMEM, "mmap"};
   ChildSlot& child = *new (&slot(count_)) ChildSlot{};
   // Those that are still being made take what they need from our table of descriptors.
   const std::size_t counters = std::max<std::size_t>(1, spawner_.counters_.size());

@@ -1,7 +1,7 @@
 """Signals, Ctrl-C, the terminal, and the stop of a job."""
 import contextlib, os, pty, re, select, shutil, signal, subprocess, sys, tempfile, time, unittest
 
-from harness import ACC, FAKE, PATIENCE, SLACK, JobTest, children_of, is_pending, main, read, state_of, until, write
+from harness import ACC, FAKE, PATIENCE, SLACK, JobTest, children_of, free_port, is_pending, main, read, state_of, until, write
 
 
 def is_watched(launcher):
@@ -91,6 +91,42 @@ class Signals(JobTest):
         until(lambda: all(state_of(p) == "S" for p in pids), "workers to go on")
         job.process.terminate()
         self.assertEqual(job.wait(5), 143)
+
+    def test_a_suspended_job_began_its_next_attempt(self):
+        job = self.job("--num_processes 1 --max_restarts 5 --restart_delay 1s", "mark=up attempt=0 exit=1 any attempt=1 exit=1 any hold")
+        until(lambda: "restart 2 of 5" in job.stderr, "the wait before the second restart")
+        job.process.send_signal(signal.SIGTSTP)
+        until(lambda: state_of(job.pid) == "T", "the launcher to stop")
+        time.sleep(2.5)  # nothing tells that it would have begun by now
+        self.assertEqual(len(job.events("up")), 2)
+        job.process.send_signal(signal.SIGCONT)
+        job.wait_events("up", 3)
+        job.process.terminate()
+        self.assertEqual(job.wait(5), 143)
+
+    def test_ctrl_z_into_a_full_pipe_made_a_job_on_several_nodes_deaf(self):
+        reading, writing = os.pipe()
+        self.addCleanup(os.close, reading)
+        events = tempfile.NamedTemporaryFile(prefix="acc-events-")
+        self.addCleanup(events.close)
+        process = subprocess.Popen([ACC, *"--nnodes 1:2 --nproc_per_node 1 --insecure --last_call 0s --rdzv_backend tcp --rdzv_id deaf --rdzv_endpoint".split(),
+                                    f"127.0.0.1:{free_port()}", "--no_python", FAKE, "mark=up", "hold"],
+                                   env={**os.environ, "FAKE_EVENTS": events.name}, stdin=subprocess.DEVNULL, stdout=writing, stderr=writing)
+        self.addCleanup(process.kill)
+        until(lambda: read(events.name).startswith("up"), "the worker")
+        os.set_blocking(writing, False)  # the description is shared: acc-launch opens its own, or polls
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(writing, b"x" * 4096)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(writing, b"x")
+        os.set_blocking(writing, True)
+        os.close(writing)
+        process.send_signal(signal.SIGTSTP)
+        until(lambda: not is_pending(process.pid, signal.SIGTSTP), "the end of Ctrl-Z")
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(20 * PATIENCE), 143)
 
 
 # What a training script does at a signal, and a fork of it that helps, as a data loader does. It marks what it got.
