@@ -3,6 +3,8 @@
 #include "agent/interrupt_watch.hpp"
 #include "agent/signal_sender.hpp"
 
+#include <boost/asio/post.hpp>
+
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -117,7 +119,13 @@ void JobSignals::dump_stacks_before(int signo) {
   const bool is_second = std::exchange(stops_after_stacks_, true);
   if (group_.phase != Phase::running || is_second) return stop();
   const bool is_collecting = hooks_.collect_stacks(signo, [this, stop] {
-    if (!is_stopped_ && group_.phase == Phase::running) stop();
+    if (is_stopped_) return;
+    if (group_.phase == Phase::running) return stop();
+    // The round has ended meanwhile, perhaps in the event that is being handled: the job must not
+    // go on with another one.
+    boost::asio::post(signals_.get_executor(), [this, stop] {
+      if (!is_stopped_) stop();
+    });
   });
   if (!is_collecting) stop();
 }
