@@ -320,12 +320,19 @@ void AgentLoop::feed(const Event& event) {
 }
 
 void AgentLoop::on_job_control(int signo) {
-  if (signo == SIGTSTP) watch_.suspended();
+  if (signo == SIGTSTP) {
+    watch_.suspended();
+    output_.suspended();
+  }
   if (signo == SIGCONT && terminal_.lend_again()) group_.terminal.rank = terminal_.reader();
   if (signo == SIGCONT && terminal_.is_shared()) group_.terminal.rank.reset();
   if (signo == SIGWINCH) output_.window_changed();
   workers_.signal(signo);
-  if (signo == SIGCONT) watch_.resumed(clock_now());
+  if (signo != SIGCONT) return;
+  watch_.resumed(clock_now());
+  output_.resumed();
+  const auto start = starter_.take_postponed();
+  if (start && group_.starting && group_.round == start->round) act(*start);
 }
 
 // A child exited or stopped: a worker, whose pidfd reports its exit, or an orphan that was
@@ -444,6 +451,7 @@ void AgentLoop::carry_out(const Action& action) {
 // On several nodes the check is over by now: a node that has a place and doesn't start costs all
 // the others a round.
 void AgentLoop::act(const StartRound& a) {
+  if (watch_.is_suspended()) return starter_.postpone(a);
   if (link_) return begin_round(a);
   health_.check_before_round([this, a](const std::string& why) {
     if (why.empty()) return begin_round(a);

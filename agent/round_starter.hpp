@@ -3,6 +3,7 @@
 #include "agent/containment.hpp"
 #include "agent/descriptor_limit.hpp"
 #include "agent/environment.hpp"
+#include "agent/group_state.hpp"
 #include "agent/guardian_board.hpp"
 #include "agent/output/output_hub.hpp"
 #include "agent/output/run_folder.hpp"
@@ -13,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 
 namespace acc::agent {
@@ -62,6 +64,11 @@ class RoundStarter {
   [[nodiscard]] std::uint16_t master_port() const {
     return plan_.kind == JobKind::elastic ? master_.port : 0;
   }
+  /// Not while the job is suspended (Ctrl-Z): the user wants the machine for something else.
+  void postpone(const StartRound& start) { postponed_ = start; }
+  [[nodiscard]] std::optional<StartRound> take_postponed() {
+    return std::exchange(postponed_, std::nullopt);
+  }
   /// One process without a rank.
   [[nodiscard]] bool is_plain() const { return plan_.kind == JobKind::process; }
 
@@ -80,6 +87,7 @@ class RoundStarter {
   UniqueFd port_reservation_;  ///< of the store's port in this round
   std::string progress_seen_;
   std::string program_;
+  std::optional<StartRound> postponed_;
 };
 
 }  // namespace acc::agent

@@ -47,6 +47,14 @@ void Destinations::shorten_patience(Millis patience) {
   for_each([&](OutputQueue& queue) { queue.shorten_patience(patience); });
 }
 
+void Destinations::suspend() {
+  for_each([](OutputQueue& queue) { queue.suspend(); });
+}
+
+void Destinations::resume() {
+  for_each([](OutputQueue& queue) { queue.resume(); });
+}
+
 void Destinations::say(std::string_view text) {
   BatchQueue& to = console(true);
   std::string& batch = to.batch();

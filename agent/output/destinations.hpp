@@ -34,6 +34,8 @@ class Destinations {
 
   void begin_round();
   void shorten_patience(Millis patience);
+  void suspend();
+  void resume();
   /// A line below all others on the terminal that stderr is; see BatchQueue.
   void set_status(std::string line) { console(true).set_status(std::move(line)); }
   /// Waits a moment until what was said to stderr is written.

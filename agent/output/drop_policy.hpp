@@ -53,6 +53,9 @@ class DropPolicy {
   void begin_round(std::size_t queued);
   /// Until the next round: no longer than this.
   void shorten(Millis patience) { patience_ = std::min(patience_, patience); }
+  /// The job is suspended, and so is what reads it in the same pipeline: that time doesn't count.
+  void suspend() { is_suspended_ = true; }
+  void resume();
   [[nodiscard]] Millis patience() const { return patience_; }
   [[nodiscard]] bool is_shortened() const { return patience_ < limits_.patience; }
 
@@ -61,6 +64,8 @@ class DropPolicy {
   Millis patience_;
   std::optional<Instant> full_since_;
   Instant hold_until_{};
+  bool has_held_ = false;  // the last answer: the next question comes at hold_until_
+  bool is_suspended_ = false;
   std::optional<Instant> dropping_since_;
   std::size_t reserved_ = 0;
   std::size_t carried_ = 0;

@@ -350,6 +350,13 @@ void OutputHub::count_output() {
   if (!totals_) totals_ = std::make_unique<OutputTotals>();
 }
 
+void OutputHub::suspended() { destinations_->suspend(); }
+
+void OutputHub::resumed() {
+  destinations_->resume();
+  pump_->resume();
+}
+
 OutputTotals OutputHub::totals() const { return totals_ ? *totals_ : OutputTotals{}; }
 
 void OutputHub::watch_destinations() {

@@ -106,6 +106,9 @@ class OutputHub {
   /// The job is being stopped: until the next round no destination holds up workers for longer, as
   /// they need their time for a checkpoint.
   void shorten_patience(Millis patience);
+  /// Ctrl-Z and fg: meanwhile no destination counts as stuck.
+  void suspended();
+  void resumed();
 
   /// Variables by which a worker of this round sees where its output goes: COLUMNS, LINES, and
   /// those that keep programs on a pseudo-terminal from colours in files and from pagers.

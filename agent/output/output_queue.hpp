@@ -42,6 +42,8 @@ class OutputQueue : public std::enable_shared_from_this<OutputQueue> {
   void reserve(std::size_t pipe_bytes) { policy_.reserve(pipe_bytes); }
   void begin_round() { policy_.begin_round(queued()); }
   void shorten_patience(Millis patience) { policy_.shorten(patience); }
+  void suspend() { policy_.suspend(); }
+  void resume() { policy_.resume(); }
 
   /// stuck: it has taken nothing for the patience, and there still is room.
   enum class News { none, stuck, degraded, recovered };

@@ -78,6 +78,7 @@ class JobWatch {
   void round_failed_elsewhere(Instant now) { goodput_.round_failed_elsewhere(now); }
   /// All workers are stopped for a while, and go on: Ctrl-Z and fg.
   void suspended();
+  [[nodiscard]] bool is_suspended() const { return is_suspended_; }
   void resumed(Instant now);
 
   /// Ranks of some node are silent, and may wait for one here that sends no heartbeats, or those of

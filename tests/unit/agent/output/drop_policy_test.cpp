@@ -51,6 +51,26 @@ TEST_CASE("a full queue holds the workers for its patience, then drops", "[agent
          {500'000, 1000, -500'000, Verdict::drop}});
 }
 
+TEST_CASE("after Ctrl-Z and fg output was lost, as if the suspended reader had been stuck",
+          "[agent][output]") {
+  DropPolicy policy{{.queue_bytes = 1000, .patience = Millis{60'000}}};
+  CHECK(policy.ask(at(0), {1000, at(-1)}) == Verdict::hold);
+  SECTION("we are told") {
+    policy.suspend();
+    CHECK(policy.ask(at(60'000), {1000, at(-1)}) == Verdict::hold);
+    CHECK(policy.ask(at(120'000), {1000, at(-1)}) == Verdict::hold);
+    policy.resume();
+    CHECK(policy.ask(at(500'000), {1000, at(-1)}) == Verdict::hold);
+    CHECK(policy.hold_until() == at(560'000));
+    CHECK(policy.ask(at(560'000), {1000, at(-1)}) == Verdict::drop);
+  }
+  SECTION("we stood still ourselves, and the timer comes late") {
+    CHECK(policy.ask(at(66'000), {1000, at(-1)}) == Verdict::hold);
+    CHECK(policy.hold_until() == at(126'000));
+    CHECK(policy.ask(at(126'100), {1000, at(-1)}) == Verdict::drop);
+  }
+}
+
 TEST_CASE("a reader that pauses for seconds, again and again, loses nothing", "[agent][output]") {
   check({{0, 1000, 0, Verdict::hold},
          {10'000, 500, 9'999, Verdict::accept},
