@@ -79,6 +79,24 @@ int EventFileQueue::make_room(std::string_view& bytes) {
   return 0;
 }
 
+// A reader goes on there, as after a rotation.
+void EventFileQueue::begin_anew() {
+  const auto at = begins_at_ + size_;
+  fd_.reset();
+  is_torn_ = false;
+  if (open_file() != 0 || !is_rotating_ || size_ != 0) return;
+  const std::string line = event_file_line(at);
+  if (::write(fd_.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size())) return;
+  begins_at_ = at;
+  size_ = line.size();
+}
+
+// By hand: what follows belongs into a file that can be read.
+bool EventFileQueue::is_removed() const {
+  struct stat info {};
+  return ::fstat(fd_.get(), &info) == 0 && S_ISREG(info.st_mode) && info.st_nlink == 0;
+}
+
 // A job that was killed may have left half a line.
 void EventFileQueue::look_at_end() {
   struct stat info {};
@@ -100,6 +118,7 @@ std::size_t EventFileQueue::write_once(std::string_view bytes) {
     lose(bytes, refused());
     return bytes.size();
   }
+  if (fd_ && !is_in_line_ && is_removed()) begin_anew();
   if (!fd_) {
     if (const int why = open_file(); why != 0) return refuse(bytes, why);
   }

@@ -31,6 +31,8 @@ class EventFileQueue final : public BatchQueue {
   void look_at_end();
   int make_room(std::string_view& bytes);  // errno or 0
   int rotate();                            // errno or 0
+  [[nodiscard]] bool is_removed() const;
+  void begin_anew();
 
   std::string path_;
   std::uint64_t largest_;

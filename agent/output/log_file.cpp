@@ -57,7 +57,19 @@ int LogFile::try_open() {
   return why;
 }
 
+// By hand, to make room, or by what cleans /tmp: nobody could read what else is written there, and
+// the disk keeps it until the end.
+bool LogFile::is_removed() const {
+  struct stat info {};
+  return ::fstat(fd_.get(), &info) == 0 && info.st_nlink == 0;
+}
+
 LogFile::Written LogFile::append(std::string_view bytes) {
+  if (fd_ && is_removed()) {
+    fd_.reset();
+    size_ = 0;
+    at_line_start_ = true;
+  }
   if (!fd_)
     if (const int why = try_open(); why != 0) return {0, why};
   if (rotation_.bytes == 0) return write_all(bytes);
@@ -116,6 +128,8 @@ void LogFile::rotate() {
       at_line_start_ = true;  // it grows on: better than losing lines
     return;
   }
+  // Else each limit would cost one of the parts that are kept, and make none.
+  if (::access(path_.c_str(), F_OK) != 0) return;
   for (std::uint32_t n = rotation_.keep; n > 0; --n)
     if (::rename(numbered(path_, n - 1).c_str(), numbered(path_, n).c_str()) != 0 && n == 1) return;
   const int fresh = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_APPEND, 0644);

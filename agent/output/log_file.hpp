@@ -42,6 +42,7 @@ class LogFile {
   Written write_all(std::string_view bytes);
   [[nodiscard]] std::size_t room_for(std::string_view bytes) const;
   void rotate();
+  [[nodiscard]] bool is_removed() const;
 
   std::string path_;
   Rotation rotation_;

@@ -1,7 +1,7 @@
 """--events FILE: what happened, as lines of JSON."""
 import json, os, tempfile, unittest
 
-from harness import JobTest, free_port, is_root, main, read
+from harness import JobTest, free_port, is_root, main, read, until
 
 
 def events_of(path):
@@ -54,6 +54,18 @@ class Events(JobTest):
             self.assertEqual(other["seq"], one["seq"] + 1 if other["job"] == one["job"] else 0)
         self.assertEqual(rows[-1]["event"], "job_ended")
         self.assertEqual(sorted(os.listdir(os.path.dirname(self.path))), ["events.jsonl", "events.jsonl.1"])
+
+    def test_a_file_that_was_removed_took_all_later_events_with_it(self):
+        job = self.job(f"--num_processes 1 --events {self.path} --events_size 64K", "mark=up hold")
+        job.wait_events("up", 1)
+        until(lambda: "worker_started" in read(self.path), "the first events")
+        size = os.path.getsize(self.path)
+        os.remove(self.path)
+        job.process.terminate()
+        self.assertEqual(job.wait(10), 143)
+        events = events_of(self.path)
+        self.assertEqual((events[0]["event"], events[-1]["event"]), ("file_continued", "job_ended"))
+        self.assertGreaterEqual(events[0]["begins_at"], size)
 
     def test_two_jobs_share_a_file(self):
         for _ in range(2):

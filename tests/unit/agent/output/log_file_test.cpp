@@ -104,6 +104,29 @@ SCENARIO("a log file's folder went away", "[agent][output]") {
   CHECK(content(file.path()) == "made when needed\n");
 }
 
+TEST_CASE("a log file that was removed while the job ran took all that followed with it",
+          "[agent][output]") {
+  Folder folder;
+  const fs::path path = folder.path / "stdout.log";
+  SECTION("without rotation") {
+    LogFile file{path.string(), {}};
+    CHECK(file.append("before\nha").error == 0);
+    fs::remove(path);
+    CHECK(file.append("after\n").error == 0);
+    CHECK(content(path) == "after\n");
+  }
+  SECTION("each rotation then cost one of the parts that are kept") {
+    LogFile file{path.string(), {.bytes = 10, .keep = 2}};
+    for (int i = 0; i < 4; ++i)
+      REQUIRE(file.append("line-" + std::to_string(i) + "--\n").error == 0);
+    fs::remove(path);
+    REQUIRE(file.append("line-4--\n").error == 0);
+    CHECK(content(path) == "line-4--\n");
+    CHECK(content(path.string() + ".1") == "line-2--\n");
+    CHECK(content(path.string() + ".2") == "line-1--\n");
+  }
+}
+
 SCENARIO("a full device says so, and how much it took", "[agent][output]") {
   LogFile file{"/dev/full", {}};
   const auto written = file.append("hello\n");
