@@ -67,11 +67,14 @@ Result<void> write_whole_file(const std::string& path, std::string_view text, st
   if (exists && !S_ISREG(info.st_mode)) return write_in_place(path, behind, text);
   if (behind.is_open) return overwrite_file(path, text);  // our caller reads what was opened
   const std::string beside = behind.file + ".tmp-" + random_name();
-  const UniqueFd fd{::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode)};
+  UniqueFd fd{::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode)};
   if (!fd) return system_error(errno, "write '" + path + "'");
   auto written = write_all(fd.get(), text, path);
   if (written.has_value() && reserve > 0)  // not every file system can, and a full one won't
     ::fallocate(fd.get(), FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(reserve));
+  // Where a server has no room, or a quota is used up, a network file system says so only here.
+  const bool is_closed = ::close(fd.release()) == 0 || errno == EINTR;
+  if (written.has_value() && !is_closed) written = system_error(errno, "write '" + path + "'");
   if (written.has_value() && ::rename(beside.c_str(), behind.file.c_str()) != 0) {
     written = system_error(errno, "write '" + path + "'");
   }
