@@ -3,6 +3,7 @@
 #include "agent/error_lines.hpp"
 #include "agent/last_lines.hpp"
 #include "agent/left_overs.hpp"
+#include "agent/output/file_system_check.hpp"
 #include "common/host_name.hpp"
 #include "common/plain_text.hpp"
 
@@ -105,7 +106,9 @@ FailureReport JobRecorder::describe(const WorkerFailure& failure) {
   const auto ago = std::chrono::steady_clock::now() - failure.when;
   report.when = std::chrono::system_clock::now() -
                 std::chrono::duration_cast<std::chrono::system_clock::duration>(ago);
-  if (plan_.kind == JobKind::elastic) {
+  const bool answers = file_system_answers(run_folder_.path());
+  if (!answers) report.unread_error = "its file system gives no answer";
+  if (plan_.kind == JobKind::elastic && answers) {
     const auto attempt = attempt_folder(run_folder_.path(), round_);
     auto error = read_error_file(error_file_path(attempt, failure.local_rank));
     if (error) {
@@ -117,7 +120,8 @@ FailureReport JobRecorder::describe(const WorkerFailure& failure) {
     }
   }
   take_output(report, output_.tail(failure.local_rank));
-  report.log_path = if_it_is_there(output_.log_path(failure.local_rank, Streams::both));
+  report.log_path = output_.log_path(failure.local_rank, Streams::both);
+  if (answers) report.log_path = if_it_is_there(std::move(report.log_path));
   const auto* signaled = std::get_if<Signaled>(&failure.status);
   if (failure.hang.empty() && signaled != nullptr && signaled->signo == SIGABRT) {
     if (const auto words = abort_words(report.tail); !words.empty()) report.cause += ": " + words;

@@ -1,5 +1,6 @@
 #include "agent/round_starter.hpp"
 
+#include "agent/output/file_system_check.hpp"
 #include "agent/small_file.hpp"
 #include "common/ports.hpp"
 #include "common/program_path.hpp"
@@ -129,11 +130,16 @@ std::string RoundStarter::make_folders(Round round) {
   const bool is_used = plan_.kind == JobKind::elastic || run_folder.holds_logs();
   if (is_first && is_used && !run_folder.detour().empty())
     tools_.messages.warning(run_folder.detour());
+  const bool answers = !is_used || file_system_answers(run_folder.path());
+  if (!answers)
+    tools_.messages.warning("the file system of '" + run_folder.path() +
+                            "' gives no answer: this attempt has no error files, and its log files "
+                            "begin when it does");
   std::string error_folder;
-  if (is_used) error_folder = run_folder.make_attempt(round);
+  if (is_used && answers) error_folder = run_folder.make_attempt(round);
   if (plan_.kind != JobKind::elastic) error_folder.clear();
   const bool is_told = plan_.output.is_log_dir_closed;
-  if (plan_.kind == JobKind::elastic && error_folder.empty() && is_first && !is_told) {
+  if (plan_.kind == JobKind::elastic && error_folder.empty() && is_first && !is_told && answers) {
     tools_.messages.warning("cannot make a folder for error files in '" + run_folder.path() +
                             "': exceptions that @record notes won't be in the report");
   }
@@ -142,6 +148,7 @@ std::string RoundStarter::make_folders(Round round) {
     run_folder.path().copy(note, sizeof note - 1);  // zeroed memory: the end is marked
   }
   tools_.output.begin_round(round, run_folder.path());
+  if (!answers) return {};
   std::error_code none;
   const bool is_there = std::filesystem::is_directory(run_folder.path(), none);
   if (is_first && plan_.output.log_dir.empty() && run_folder.holds_logs() && is_there)
@@ -186,7 +193,8 @@ std::variant<Launch, StartFailure> RoundStarter::prepare(const Order& order,
       find_on_path(plan_.command.front(), path != nullptr ? path : kDefaultPath);
   if (program_.empty()) return StartFailure{LocalRank{0}, ENOENT, "exec", {}};
 
-  if (!plan_.progress_file.empty()) progress_seen_ = read_small_file(plan_.progress_file);
+  if (!plan_.progress_file.empty() && file_system_answers(plan_.progress_file))
+    progress_seen_ = read_small_file(plan_.progress_file);
   std::function<void(LocalRank)> make_folder;
   if (!error_folder.empty()) {
     make_folder = [this, round = order.round](LocalRank local) {
@@ -229,7 +237,9 @@ std::optional<Preloader::Program> RoundStarter::preload_program(
 
 bool RoundStarter::progress_changed() const {
   const auto& file = plan_.progress_file;
-  return !file.empty() && read_small_file(file) != progress_seen_;
+  if (file.empty()) return false;
+  // What isn't known ends no job.
+  return !file_system_answers(file) || read_small_file(file) != progress_seen_;
 }
 
 }  // namespace acc::agent

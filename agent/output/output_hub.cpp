@@ -1,6 +1,7 @@
 #include "agent/output/output_hub.hpp"
 
 #include "agent/output/destinations.hpp"
+#include "agent/output/file_system_check.hpp"
 #include "agent/output/pseudo_terminal.hpp"
 #include "agent/output/pump.hpp"
 #include "agent/output/routes.hpp"
@@ -8,9 +9,9 @@
 #include "agent/output/tail_buffer.hpp"
 #include "agent/output/terminal_view.hpp"
 #include "agent/output/worker_stream.hpp"
-#include "common/plain_text.hpp"
 #include "common/host_name.hpp"
 #include "common/log.hpp"
+#include "common/plain_text.hpp"
 
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -119,6 +120,9 @@ void OutputHub::begin_round(Round round, const std::string& run_folder) {
   round_folder_.clear();
   if (!wants_files_ || run_folder.empty()) return;
   round_folder_ = attempt_folder(run_folder, round);
+  // One that gives no answer: the thread that writes makes them, when it does.
+  opens_files_ = file_system_answers(run_folder);
+  if (!opens_files_) return;
   for (std::uint32_t i = 0; i < local_world_size_; ++i) {
     const auto made = make_worker_folder(folder_of(LocalRank{i}), plan_.log_dir.empty());
     if (made) continue;
@@ -186,7 +190,7 @@ Result<void> OutputHub::open_channel(Channel& channel, LocalRank local, Rank ran
     channel.path = folder_of(local) + (is_err ? "/stderr.log" : "/stdout.log");
     LogFile file{channel.path, {plan_.rotate_bytes, plan_.rotate_keep}, plan_.log_dir.empty()};
     // A failure is reported when there is something to lose.
-    (void)file.open();
+    if (opens_files_) (void)file.open();
     to.files = &destinations_->files("log files in " + run_folder_);
     to.files->reserve(capacity);
     to.slot = std::make_shared<LogFileQueue::Slot>(std::move(file));
@@ -346,15 +350,15 @@ void OutputHub::shorten_patience(Millis patience) {
   pump_->resume();
 }
 
-void OutputHub::count_output() {
-  if (!totals_) totals_ = std::make_unique<OutputTotals>();
-}
-
 void OutputHub::suspended() { destinations_->suspend(); }
 
 void OutputHub::resumed() {
   destinations_->resume();
   pump_->resume();
+}
+
+void OutputHub::count_output() {
+  if (!totals_) totals_ = std::make_unique<OutputTotals>();
 }
 
 OutputTotals OutputHub::totals() const { return totals_ ? *totals_ : OutputTotals{}; }

@@ -164,6 +164,7 @@ class OutputHub {
   std::vector<Worker> workers_;
   Round round_{};
   std::string run_folder_;
+  bool opens_files_ = true;       // false: their file system gives no answer just now
   std::string round_folder_;      // <run folder>/attempt_<round>; empty: no files in this round
   bool has_status_ = false;       // a status line is shown
   bool lacks_terminals_ = false;  // the warning was shown

@@ -2,6 +2,7 @@
 
 #include "agent/evidence/culprits.hpp"
 #include "agent/job_name.hpp"
+#include "agent/output/file_system_check.hpp"
 #include "agent/user_messages.hpp"
 #include "agent/watch/hang_cause.hpp"
 #include "agent/watch/learned_times.hpp"
@@ -121,7 +122,8 @@ void JobWatch::round_ended(bool is_lost, Instant now) {
     hangs_.look(board_->beats(), std::vector<bool>(parts_.workers.records().size(), false),
                 clock_now());
   saw_checkpoint_ = saw_checkpoint_ || board_->checkpoints() > 0;
-  if (const auto learned = hangs_.learned(); learned && !times_file_.empty())
+  if (const auto learned = hangs_.learned();
+      learned && !times_file_.empty() && file_system_answers(times_file_))
     write_learned_times(times_file_, *learned);
   board_ = nullptr;
   is_judging_ = false;

@@ -1,11 +1,11 @@
 """acc-agent as its users see it: curl and raw sockets at the door, real jobs behind it."""
-import contextlib, ctypes, json, os, pwd, re, select, shutil, signal, socket, struct, subprocess, tempfile, threading, time, unittest
+import contextlib, json, os, pwd, re, select, shutil, signal, socket, subprocess, tempfile, threading, time, unittest
 
 from harness import (ACC, BIN, PATIENCE, PROGRAMS, SANITIZED, SLACK, context_switches, free_port, is_root, main, own_token, processes_with, read,
                      state_of, until, write)
+from stuck_folder import StuckFolder
 
 AGENT, PRELOADED = (shutil.copy(os.path.join(BIN, name), PROGRAMS.name) for name in ("acc-agent", "preloaded.so"))
-libc = ctypes.CDLL(None)
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
 ENDED = ("succeeded", "failed", "stopped")
 
@@ -544,50 +544,23 @@ class StuckTrials(DaemonTest):
 
     def setUp(self):
         super().setUp()
-        self.place = os.path.join(self.folder, "stuck")
-        os.mkdir(self.place)
-        self.device = os.open("/dev/fuse", os.O_RDWR)
-        self.addCleanup(self.give_up)
-        if libc.mount(b"stuck", self.place.encode(), b"fuse", 0, b"fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other" % self.device) != 0:
-            self.skipTest("this machine mounts no file system in user space")
-        self.asked = threading.Event()
-        threading.Thread(target=self.serve, args=(self.device,), daemon=True).start()
-
-    def serve(self, device):
-        """The protocol of linux/fuse.h: answers that it is there, and nothing else."""
-        init, lookup = 26, 1
-        with contextlib.suppress(OSError):
-            while True:
-                request = os.read(device, 1 << 17)
-                _, kind, unique = struct.unpack_from("<IIQ", request)
-                if kind == init:
-                    reply = struct.pack("<IIIIHHIIHHIII5I", 7, 31, 0, 0, 12, 9, 4096, 1, 0, 0, 0, 0, 0, *[0] * 5)
-                    os.write(device, struct.pack("<IiQ", 16 + len(reply), 0, unique) + reply)
-                elif kind == lookup:
-                    self.asked.set()
-
-    def give_up(self):
-        """Ends the file system, and with it each wait for it."""
-        libc.umount2(self.place.encode(), 1)  # MNT_FORCE: what waits for it fails
-        libc.umount2(self.place.encode(), 2)  # MNT_DETACH
-        if self.device >= 0:
-            os.close(self.device)
-        self.device = -1
+        self.stuck = StuckFolder(os.path.join(self.folder, "stuck"))
+        self.addCleanup(self.stuck.give_up)
 
     def test_a_daemon_ended_by_an_illegal_instruction_when_a_check_could_not_be_ended(self):
         daemon = self.daemon()
-        text = json.dumps({"name": "t", "words": ["--num_processes", "1", self.place + "/train.py"], "working_directory": "/", "check": True})
+        text = json.dumps({"name": "t", "words": ["--num_processes", "1", self.stuck.place + "/train.py"], "working_directory": "/", "check": True})
         line = Line(daemon.path, 60)
         self.addCleanup(line.close)
         line.send("POST /v1/jobs HTTP/1.1\r\nHost: acc\r\nConnection: close\r\nContent-Type: application/json\r\n"
                   f"Content-Length: {len(text)}\r\n\r\n{text}")
-        self.assertTrue(self.asked.wait(20 * PATIENCE), "nobody looked for the script")
+        self.assertTrue(self.stuck.asked.wait(20 * PATIENCE), "nobody looked for the script")
         until(lambda: "trial_left" in daemon.log, "the daemon's giving up of the check", 20 * PATIENCE)
         self.assertIn(b" 503 ", line.rest().split(b"\r\n")[0])
         self.assertEqual(daemon.ask("GET", "/healthz").status, 200)
         left = int(re.search(r"trial_left .*pid=(\d+)", daemon.log)[1])
         self.assertTrue(os.path.exists(f"/proc/{left}"))
-        self.give_up()
+        self.stuck.give_up()
         until(lambda: not os.path.exists(f"/proc/{left}"), "the end of the check, once its file system is gone")
         self.wait_check(daemon)
         self.assertEqual(daemon.stop(), 0)

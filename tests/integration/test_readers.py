@@ -1,7 +1,8 @@
 """Readers and disks that are slower than the workers, stand still or go away; each test is named for what the user saw."""
-import os, select, signal, subprocess, tempfile, threading, time
+import os, select, signal, subprocess, tempfile, threading, time, unittest
 
 from harness import PATIENCE, JobTest, is_root, main, state_of, until
+from stuck_folder import StuckFolder
 
 
 class Reader(threading.Thread):
@@ -45,6 +46,21 @@ class Slow(JobTest):
                        program=["--no_python", "sh", "-c", "seq 2000000"])
         self.assertEqual(job.wait(60), 0)
         self.assertEqual(job.stdout.strip(), "2000000")
+
+    @unittest.skipUnless(is_root() and os.path.exists("/dev/fuse"), "needs a file system of our own")
+    def test_a_server_of_files_that_was_away_held_up_the_restarts(self):
+        folder = tempfile.mkdtemp(prefix="acc-away-")
+        stuck = StuckFolder(folder + "/stuck")
+        self.addCleanup(lambda: (stuck.give_up(), os.rmdir(stuck.place), os.unlink(folder + "/step"), os.rmdir(folder)))
+        job = self.job(f"--num_processes 1 --max_restarts 2 --max_no_progress 5 --progress_file {folder}/step", "mark=up after=500ms exit=3")
+        job.wait_events("up", 1)
+        os.symlink(stuck.place + "/step", folder + "/step")  # now it is there that the loop would look
+        until(lambda: "job failed: rank 0 exited with code 3" in job.stderr, "the report of the third failure", 20)
+        self.assertNotIn("can't be read", job.stderr)  # it is another file system
+        self.assertEqual(len(job.events("up")), 3)
+        stuck.give_up()  # until then no process ends that has a thread there
+        self.assertEqual(job.wait(20), 3, job.stderr)
+        self.assertTrue(stuck.asked.is_set())
 
     def test_a_disk_that_froze_for_a_second_left_a_hole_in_the_log(self):
         if not is_root():
