@@ -226,7 +226,10 @@ void JobKeeper::change(const JobPtr& job, const JobChange& event) {
   if (was_running && !is_running && !is_untouched) job->stored.guardian = {};
   if (life.phase == Phase::ended && before != Phase::ended && job->stored.ended_ms == 0)
     job->stored.ended_ms = wall_ms();
-  if (life.phase != Phase::ended) job->stored.ended_ms = 0;
+  if (life.phase != Phase::ended) {
+    job->stored.ended_ms = 0;
+    job->stored.bytes = 0;  // it may write more
+  }
   for (auto& action : actions) job->actions.push_back(std::move(action));
   if (job->is_busy || job->actions.empty()) return;
   job->is_busy = true;

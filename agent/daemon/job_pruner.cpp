@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <map>
 #include <utility>
@@ -15,6 +16,9 @@ namespace acc::agent::daemon {
 
 using boost::asio::awaitable;
 using namespace std::chrono_literals;
+
+// What kept it from its work may be over: a job that took all processes of a container.
+static constexpr std::chrono::milliseconds kTryAgain = 60s;
 
 JobPruner::JobPruner(const Parts& parts, const PruneRules& rules)
     : parts_{parts}, rules_{rules}, timer_{parts.io} {}
@@ -49,30 +53,32 @@ void JobPruner::prune_later() {
 awaitable<std::vector<EndedJob>> JobPruner::ended_jobs() {
   std::vector<EndedJob> ended;
   for (const auto& [id, job] : std::map{parts_.jobs}) {
-    if (job->stored.life.phase != Phase::ended || job->is_leaving) continue;
-    if (job->stored.bytes == 0) {
+    auto& stored = job->stored;
+    // A job of jobs.d that was stopped stays so by its record: without one its file is a new job.
+    if (stored.life.phase != Phase::ended || job->is_leaving || !stored.job_file.empty()) continue;
+    if (stored.bytes == 0) {
+      const auto starts = stored.life.starts;
       std::function<std::uint64_t()> count = [this, id = id] { return parts_.folder.bytes_of(id); };
-      job->stored.bytes =
-          std::max<std::uint64_t>(1, co_await on_pool(slow(Slow::counting), std::move(count)));
+      const auto bytes = co_await on_pool(slow(Slow::counting), std::move(count));
+      const bool is_as_before = stored.life.phase == Phase::ended && stored.life.starts == starts;
+      if (!is_as_before) continue;  // restarted meanwhile
+      stored.bytes = std::max<std::uint64_t>(1, bytes);
     }
-    if (job->stored.life.phase == Phase::ended)  // it may have been restarted meanwhile
-      ended.push_back({id, job->stored.ended_ms, job->stored.bytes, job->stored.uid});
+    ended.push_back({id, stored.ended_ms, stored.bytes, stored.uid});
   }
   slow_.erase(Slow::counting);
   co_return ended;
 }
 
 awaitable<void> JobPruner::prune() {
-  auto ended = co_await ended_jobs();
-  for (const auto& id : jobs_to_prune(rules_, ended, wall_ms())) {
-    const auto job = find_job(parts_.jobs, id);
-    if (!job || job->stored.life.phase != Phase::ended) continue;
-    co_await settled(job);
-    if (job->stored.life.phase == Phase::ended && !job->is_leaving) (void)co_await drop(job);
+  std::optional<std::int64_t> next;
+  try {
+    next = co_await prune_all();
+  } catch (const std::exception& failed) {  // memory or threads ran out
+    log::warn("jobs_not_pruned", {{"why", failed.what()}});
+    next = wall_ms() + kTryAgain.count();
   }
   is_pruning_ = false;
-  std::erase_if(ended, [&](const auto& one) { return !find_job(parts_.jobs, one.id); });
-  const auto next = next_prune_ms(rules_, ended);
   if (!next || is_closed_) co_return;
   // Also where the wall clock is set meanwhile it looks again at least once a day.
   const auto wait = std::chrono::milliseconds{std::max<std::int64_t>(*next - wall_ms(), 1000)};
@@ -80,6 +86,18 @@ awaitable<void> JobPruner::prune() {
   timer_.async_wait([this](boost::system::error_code cancelled) {
     if (!cancelled) prune_later();
   });
+}
+
+awaitable<std::optional<std::int64_t>> JobPruner::prune_all() {
+  auto ended = co_await ended_jobs();
+  for (const auto& id : jobs_to_prune(rules_, ended, wall_ms())) {
+    const auto job = find_job(parts_.jobs, id);
+    if (!job || job->stored.life.phase != Phase::ended) continue;
+    co_await settled(job);
+    if (job->stored.life.phase == Phase::ended && !job->is_leaving) (void)co_await drop(job);
+  }
+  std::erase_if(ended, [&](const auto& one) { return !find_job(parts_.jobs, one.id); });
+  co_return next_prune_ms(rules_, ended);
 }
 
 // ---- the folders ----
@@ -116,6 +134,16 @@ void JobPruner::empty_trash_of(uid_t uid) {
 
 // One folder of each user at a time: nobody waits until another's millions of files are deleted.
 awaitable<void> JobPruner::remove_all_of(uid_t uid) {
+  try {
+    co_await remove_folders_of(uid);
+  } catch (const std::exception& failed) {  // as above; the next removal deletes them
+    log::warn("trash_not_empty", {{"why", failed.what()}});
+  }
+  removing_.erase(uid);
+  if (removing_.empty()) slow_.erase(Slow::removing);  // its threads are of no use now
+}
+
+awaitable<void> JobPruner::remove_folders_of(uid_t uid) {
   while (std::exchange(removing_[uid], false)) {
     std::function<std::vector<StateFolder::Trash>()> look = [this] {
       return parts_.folder.trash();
@@ -129,8 +157,6 @@ awaitable<void> JobPruner::remove_all_of(uid_t uid) {
       if (removed.has_error()) log::warn("trash_not_empty", {{"why", removed.error().what}});
     }
   }
-  removing_.erase(uid);
-  if (removing_.empty()) slow_.erase(Slow::removing);  // its threads are of no use now
 }
 
 }  // namespace acc::agent::daemon

@@ -48,10 +48,13 @@ class JobPruner {
 
  private:
   boost::asio::awaitable<void> prune();
+  /// @return when to look again, by the wall clock; nothing: not before another job ends
+  boost::asio::awaitable<std::optional<std::int64_t>> prune_all();
   boost::asio::awaitable<std::vector<EndedJob>> ended_jobs();
   boost::asio::awaitable<void> empty_trash();
   void empty_trash_of(uid_t uid);
   boost::asio::awaitable<void> remove_all_of(uid_t uid);
+  boost::asio::awaitable<void> remove_folders_of(uid_t uid);
   /// For what may take long. Made when needed, and gone when nothing waits for it.
   enum class Slow : std::uint8_t { counting, removing };
   boost::asio::thread_pool& slow(Slow what);

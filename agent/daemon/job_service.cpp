@@ -75,8 +75,9 @@ awaitable<Result<void>> JobService::start() {
 }
 
 awaitable<Result<void>> JobService::reload(PruneRules prune) {
-  impl_->keeper.pruner().set_rules(prune);
-  co_return co_await impl_->loader.load();
+  auto loaded = co_await impl_->loader.load();
+  impl_->keeper.pruner().set_rules(prune);  // behind it: a job whose file is gone may be forgotten
+  co_return loaded;
 }
 
 void JobService::close() {

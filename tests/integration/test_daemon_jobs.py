@@ -835,6 +835,42 @@ class JobFiles(Case):
     def test_a_job_file_asks_for_gpus_gets_them_alone_and_is_refused_where_there_are_none(self):
         script = os.path.join(self.folder, "run")
         write(script, f'#!/bin/sh\nexport FAKE_EVENTS={self.marks}\nexec {FAKE} "$@"\n', 0o755)
+    def test_a_stopped_job_of_a_file_started_by_itself_when_its_record_had_been_pruned(self):
+        self.put("one.yaml", "hold")
+        daemon = self.start(self.files, "0")
+        until(lambda: self.of(daemon, "one"), "the job")
+        job = self.of(daemon, "one")[0]["id"]
+        daemon.do("stop", id=job)
+        daemon.ended(job)
+        other = self.submit(daemon, "exit=0")
+        until(lambda: "removed" in daemon.kinds(other), "pruning")
+        daemon.do("reload")
+        self.assertEqual([(one["id"], one["state"]) for one in daemon.do("list")], [(job, "stopped")])
+        daemon.kill()
+        daemon = self.start(self.files, "0")
+        self.assertEqual([(one["id"], one["state"]) for one in daemon.do("list")], [(job, "stopped")])
+        os.unlink(os.path.join(self.files, "one.yaml"))
+        daemon.do("reload")
+        until(lambda: daemon.do("list") == [], "pruning without the file")
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs root, to own a file as another user")
+    def test_a_job_that_waited_started_as_nobody_when_its_user_was_not_known_any_more(self):
+        daemon = self.start()
+        holds = self.submit(daemon, "mark=holds hold", slots=8)
+        waits = self.submit(daemon, "mark=waits exit=0", wait=True)
+        self.wait_marks("holds", 1)
+        daemon.kill()
+        record = os.path.join(self.state, "jobs", waits, "job.json")
+        stored, known = json.loads(read(record)), {entry.pw_uid for entry in pwd.getpwall()}
+        uid = next(uid for uid in range(100_000, 200_000) if uid not in known)
+        write(record, json.dumps({**stored, "uid": uid}), 0o600)
+        daemon = self.start()
+        daemon.do("stop", id=holds)
+        until(lambda: "has no account on this node" in daemon.do("find", id=waits)["reason"], "the reason")
+        self.assertEqual((daemon.do("find", id=waits)["state"], self.marked("waits")), ("waiting", []))
+        daemon.do("stop", id=waits)
+        self.assertEqual(daemon.ended(waits)["reason"], "stopped before its first start")
+
 
         def put(name, words, more):
             self.put(name, words, more=more)
