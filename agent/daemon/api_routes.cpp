@@ -21,7 +21,10 @@ using asio::awaitable;
 
 namespace {
 
-HttpReply accepted() { return json_reply(202, "{}\n"); }
+/// @param warning  empty: there is none
+HttpReply accepted(const std::string& warning = {}) {
+  return json_reply(202, warning.empty() ? "{}\n" : encode_warning(warning));
+}
 
 awaitable<HttpReply> submit(ApiContext& api, ApiCall call) {
   auto read = decode_submission(call.request.body);
@@ -96,7 +99,7 @@ awaitable<HttpReply> stop_job(ApiContext& api, ApiCall call) {
   if (!grace.is_right()) co_return refused(grace.complaints);
   const auto done = co_await api.jobs.stop(call.who, call.id, grace.value);
   if (!done) co_return failed(done.error(), 409);
-  co_return accepted();
+  co_return accepted(*done);
 }
 
 awaitable<HttpReply> signal_job(ApiContext& api, ApiCall call) {
@@ -140,7 +143,7 @@ awaitable<HttpReply> drain(ApiContext& api, ApiCall call) {
   if (!reason.is_right()) co_return refused(reason.complaints);
   const auto done = co_await api.jobs.drain(call.who, std::move(reason.value));
   if (!done) co_return failed(done.error(), 409);
-  co_return done->empty() ? accepted() : json_reply(202, encode_warning(*done));
+  co_return accepted(*done);
 }
 
 awaitable<HttpReply> undrain(ApiContext& api, ApiCall call) {

@@ -42,6 +42,7 @@ namespace {
 
 /// A working directory on a server that doesn't answer.
 constexpr auto kSetUpLimit = 30s;
+constexpr auto kRecordAgain = 5s;
 
 UniqueFd guardian_of(const StoredJob& job) {
   if (job.guardian.pid == 0) return {};
@@ -55,9 +56,13 @@ UniqueFd guardian_of(const StoredJob& job) {
 JobKeeper::JobKeeper(asio::io_context& io, ServiceSettings settings)
     : io_{io},
       settings_{with_node_facts(std::move(settings))},
-      slots_{settings_.slots, *settings_.gpus} {}
+      slots_{settings_.slots, *settings_.gpus},
+      record_timer_{io} {}
 
-JobKeeper::~JobKeeper() { files_.join(); }
+JobKeeper::~JobKeeper() {
+  files_.join();
+  if (accounts_) accounts_->join();
+}
 
 void JobKeeper::spawn(const char* what, awaitable<void> work) {
   asio::co_spawn(io_, std::move(work), [what](const std::exception_ptr& failed) {
@@ -94,15 +99,7 @@ awaitable<Result<void>> JobKeeper::start() {
   };
   pruner_.emplace(JobPruner::Parts{io_, files_, *folder_, events_, jobs_, spawn_task},
                   settings_.prune);
-  // In the order of their submission: those that wait keep their places.
-  std::ranges::sort(contents.jobs, {}, &StoredJob::submitted_ms);
-  for (auto& stored : contents.jobs) {
-    auto job = std::make_shared<Job>(io_, std::move(stored));
-    jobs_[job->id()] = job;
-    if (has_slots(job->stored.life))
-      slots_.restore(job->id(), job->stored.submission->slots, job->stored.gpus, job->stored.uid);
-  }
-  for (const auto& [id, job] : std::map{jobs_}) adopt(job);
+  adopt_all(std::move(contents.jobs));
   tell_of_unholdable();
   pruner_->empty_trash_later();
   pruner_->prune_later();
@@ -117,6 +114,23 @@ void JobKeeper::report_damaged(const std::vector<StateFolder::Damaged>& found) {
                    "the record of " + printable(damaged.id) + " is damaged: " + damaged.why +
                        (damaged.moved_to.empty() ? "" : "; moved to " + damaged.moved_to));
   }
+}
+
+// In the order of their submission: those that wait keep their places, and none is given slots
+// before all are in the queue.
+void JobKeeper::adopt_all(std::vector<StoredJob> found) {
+  std::ranges::stable_sort(found, {}, &StoredJob::submitted_ms);
+  std::vector<JobPtr> jobs;
+  for (auto& stored : found) {
+    const auto& job = jobs.emplace_back(std::make_shared<Job>(io_, std::move(stored)));
+    jobs_[job->id()] = job;
+    if (has_slots(job->stored.life))
+      slots_.restore(job->id(), job->stored.submission->slots, job->stored.gpus, job->stored.uid);
+  }
+  gives_slots_ = false;
+  for (const auto& job : jobs) adopt(job);
+  gives_slots_ = true;
+  give_slots();
 }
 
 void JobKeeper::adopt(const JobPtr& job) {
@@ -167,6 +181,7 @@ void JobKeeper::tell_of_unholdable() const {
 
 void JobKeeper::close() {
   is_closed_ = true;
+  record_timer_.cancel();
   if (pruner_) pruner_->close();
   for (const auto& [id, job] : jobs_) {
     job->delay.cancel();
@@ -303,7 +318,29 @@ awaitable<Result<void>> JobKeeper::record(JobPtr job) {
   std::function<Result<void>()> write = [this, id = job->id(), text = encode_job(job->stored)] {
     return folder_->write_record(id, text);
   };
-  co_return co_await on_pool(files_, std::move(write));
+  auto written = co_await on_pool(files_, std::move(write));
+  job->not_recorded = written ? std::string{} : written.error().what;
+  if (written.has_error()) record_again_later();
+  co_return written;
+}
+
+// A disk that was full has room again at some time, of which nothing tells.
+void JobKeeper::record_again_later() {
+  if (is_closed_ || records_again_) return;
+  records_again_ = true;
+  record_timer_.expires_after(kRecordAgain);
+  record_timer_.async_wait([this](boost::system::error_code cancelled) {
+    if (!cancelled && !is_closed_) spawn("record again", record_again());
+  });
+}
+
+awaitable<void> JobKeeper::record_again() {
+  records_again_ = false;
+  for (const auto& [id, job] : std::map{jobs_}) {
+    if (job->not_recorded.empty() || job->is_leaving) continue;
+    if (const auto written = co_await record(job); written.has_value())
+      log::info("job_recorded_at_last", {{"job", id}});
+  }
 }
 
 void JobKeeper::set_drained(std::string reason) {
@@ -317,7 +354,7 @@ void JobKeeper::set_drained(std::string reason) {
 }
 
 void JobKeeper::give_slots() {
-  if (is_drained()) return;
+  if (is_drained() || !gives_slots_) return;
   while (const auto id = slots_.take_next()) {
     const auto found = jobs_.find(*id);
     if (found == jobs_.end()) {
@@ -338,17 +375,31 @@ void JobKeeper::remove_group(const JobPtr& job) {
     spawn("remove group", processes_->remove_group(job));
 }
 
+// It had an account when it was submitted: a directory server may not answer just now.
+awaitable<std::string> JobKeeper::find_user(JobPtr job) {
+  if (job->user) co_return std::string{};
+  auto user = co_await look_up(job->stored.uid, job->stored.gid);
+  if (user.has_error()) co_return user.error().what;
+  if (const auto why = refusal_of_account(*user); why && ::geteuid() == 0) co_return why->what;
+  job->user = std::move(*user);
+  co_return std::string{};
+}
+
+void JobKeeper::not_started(const JobPtr& job, const std::string& why, const JobChange& event) {
+  log::warn("job_not_started", {{"job", job->id()}, {"why", why}});
+  remove_group(job);
+  change(job, event);
+}
+
 awaitable<void> JobKeeper::start_guardian(JobPtr job) {
   const auto fail = [&](int exit_code, const std::string& why) {
-    log::warn("job_not_started", {{"job", job->id()}, {"why", why}});
-    remove_group(job);
-    change(job, StartFailed{exit_code, why, random_fraction()});
+    not_started(job, why, StartFailed{exit_code, why, random_fraction()});
   };
-  if (!job->user) {
-    auto user = co_await look_up(job->stored.uid, job->stored.gid);
-    if (user.has_error()) co_return fail(to_int(ExitCode::failure), user.error().what);
-    job->user = std::move(*user);
-  }
+  const auto postpone = [&](const std::string& why) {
+    not_started(job, why, StartPostponed{why, random_fraction()});
+  };
+  const auto unknown = co_await find_user(job);
+  if (!unknown.empty()) co_return postpone(unknown);
   auto prepared = request_for(settings_, *folder_, *job);
   if (prepared.has_error()) co_return fail(to_int(ExitCode::failure), prepared.error().what);
   GuardianRequest request = std::move(*prepared);
@@ -388,6 +439,9 @@ awaitable<void> JobKeeper::start_guardian(JobPtr job) {
   UniqueFd copy{::dup(pidfd.get())};
   co_await await_readable(std::move(copy), 1s);
   ::waitpid(pid, nullptr, WNOHANG);
+  // One that waits has time, and those behind it would fail, too.
+  const bool has_time = job->stored.submission->wait || job->stored.life.starts > 1;
+  if (recorded.has_error() && has_time) co_return postpone(recorded.error().what);
   if (recorded.has_error()) co_return fail(to_int(ExitCode::resources), recorded.error().what);
   if (told_by_child.has_error())
     co_return fail(
@@ -447,12 +501,16 @@ awaitable<void> JobKeeper::watch(JobPtr job) {
 
 awaitable<Result<LoginUser>> JobKeeper::look_up(uid_t uid, gid_t gid) {
   std::function<Result<LoginUser>()> ask_system = [uid, gid] { return look_up_user(uid, gid); };
-  co_return co_await on_pool(files_, std::move(ask_system));
+  co_return co_await on_pool(accounts(), std::move(ask_system));
+}
+
+boost::asio::thread_pool& JobKeeper::accounts() {
+  return accounts_ ? *accounts_ : accounts_.emplace(1);
 }
 
 awaitable<Result<LoginUser>> JobKeeper::look_up(std::string name) {
   std::function<Result<LoginUser>()> ask_system = [name] { return look_up_user(name); };
-  co_return co_await on_pool(files_, std::move(ask_system));
+  co_return co_await on_pool(accounts(), std::move(ask_system));
 }
 
 }  // namespace acc::agent::daemon

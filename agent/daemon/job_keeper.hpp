@@ -68,27 +68,39 @@ class JobKeeper {
 
  private:
   void report_damaged(const std::vector<StateFolder::Damaged>& found);
+  void adopt_all(std::vector<StoredJob> found);
   void adopt(const JobPtr& job);
   boost::asio::awaitable<void> adopt_ended(JobPtr job);
   void tell_of_unholdable() const;
   boost::asio::awaitable<void> carry_out_all(JobPtr job);
   boost::asio::awaitable<void> carry_out(JobPtr job, JobAction action);
+  /// @return why its user isn't known; empty: it is
+  boost::asio::awaitable<std::string> find_user(JobPtr job);
+  void not_started(const JobPtr& job, const std::string& why, const JobChange& event);
   boost::asio::awaitable<void> start_guardian(JobPtr job);
   boost::asio::awaitable<void> watch(JobPtr job);
   void remove_group(const JobPtr& job);
   void spawn(const char* what, boost::asio::awaitable<void> work);
   void give_slots();
   [[nodiscard]] JobId new_id(const std::string& name) const;
+  void record_again_later();
+  boost::asio::awaitable<void> record_again();
+  /// For the user data base, which may wait for a directory server: no record waits for that.
+  boost::asio::thread_pool& accounts();
 
   boost::asio::io_context& io_;
   ServiceSettings settings_;
   std::optional<StateFolder> folder_;
   boost::asio::thread_pool files_{1};
+  std::optional<boost::asio::thread_pool> accounts_;  ///< from the first use on
   LauncherTrials trials_{settings_, files_};
   EventLog events_{files_};
   std::optional<JobProcesses> processes_;  ///< from start() on
   SlotTable slots_;
+  bool gives_slots_ = true;  ///< false: jobs of an earlier daemon are still being found again
   JobTable jobs_;
+  boost::asio::steady_timer record_timer_;
+  bool records_again_ = false;  ///< the timer runs
   std::string drained_;  ///< why; empty: this node isn't
   bool is_closed_ = false;
   std::optional<JobPruner> pruner_;  ///< from start() on

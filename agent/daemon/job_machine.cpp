@@ -52,13 +52,18 @@ struct End {
   std::string reason{};  ///< without the exit code, which is shown beside it; empty: as `text`
 };
 
+Delay next_delay(JobLife& life, bool has_started, double jitter) {
+  RestartPolicy policy;
+  policy.delay_max = has_started ? kLongestDelay : kLongestDelayNotStarted;
+  if (!has_started) life.quick_failures = std::max(life.quick_failures, 1U);
+  const Delay delay = restart_delay(policy, life.quick_failures, jitter);
+  if (life.quick_failures < 32) ++life.quick_failures;
+  return delay;
+}
+
 JobActions delay_restart(JobLife& life, const End& end) {
   if (end.lived >= kHealthyAfter) life.quick_failures = 0;
-  RestartPolicy policy;
-  policy.delay_max = end.has_started ? kLongestDelay : kLongestDelayNotStarted;
-  if (!end.has_started) life.quick_failures = std::max(life.quick_failures, 1U);
-  const Delay delay = restart_delay(policy, life.quick_failures, end.jitter);
-  if (life.quick_failures < 32) ++life.quick_failures;
+  const Delay delay = next_delay(life, end.has_started, end.jitter);
   ++life.starts_again;
   life.phase = Phase::delayed;
   life.reason = end.reason.empty() ? end.text : end.reason;
@@ -121,6 +126,16 @@ JobActions on(JobLife& life, const StartFailed& failed) {
   return gone(life, {failed.reason, Delay{0}, failed.jitter, false});
 }
 
+JobActions on(JobLife& life, const StartPostponed& postponed) {
+  if (!has_guardian(life)) return {};
+  if (life.stop_asked || life.again)
+    return on(life, StartFailed{to_int(ExitCode::resources), postponed.reason, postponed.jitter});
+  if (life.starts > 0) --life.starts;  // that one never ran
+  life.phase = Phase::delayed;
+  life.reason = postponed.reason;
+  return {DisarmTimers{}, Record{}, ArmDelay{next_delay(life, false, postponed.jitter)}};
+}
+
 JobActions on(JobLife& life, const GuardianEnded& ended) {
   if (!has_guardian(life)) return {};
   life.exit_code = ended.exit_code;
@@ -159,9 +174,8 @@ JobActions on(JobLife& life, const StopAsked& asked) {
   life.stop_asked = true;
   life.again = life.asks_anew = false;
   if (!has_guardian(life)) {
-    life.reason = life.phase == Phase::queued ? "stopped before its first start"
-                                              : "stopped while it waited for its restart";
-    if (life.starts > 0) life.reason = "stopped while it waited for its restart";
+    life.reason = life.starts == 0 ? "stopped before its first start"
+                                   : "stopped while it waited for its restart";
     return end(life, JobState::stopped, life.reason);
   }
   return ask_to_stop(life, asked.grace_s);

@@ -54,7 +54,13 @@ struct GuardianStarted {};
 struct StartFailed {
   int exit_code = 0;
   std::string reason;
-  double jitter = 0.5;  ///< uniform in [0, 1), as in the next two
+  double jitter = 0.5;  ///< uniform in [0, 1), as in the next three
+};
+/// It can't start just now, for no reason of its own: the state folder's disk is full, or the user
+/// data base doesn't know its user. It is tried again, whatever its restart rule.
+struct StartPostponed {
+  std::string reason;
+  double jitter = 0.5;
 };
 struct GuardianEnded {
   int exit_code = 0;
@@ -93,8 +99,9 @@ struct Found {
   std::string not_started{};
 };
 using JobChange =
-    std::variant<Submitted, SlotsGiven, GuardianStarted, StartFailed, GuardianEnded, GuardianLost,
-                 StopAsked, EndSignaled, RestartAsked, Reconfigured, DelayOver, KillDue, Found>;
+    std::variant<Submitted, SlotsGiven, GuardianStarted, StartFailed, StartPostponed, GuardianEnded,
+                 GuardianLost, StopAsked, EndSignaled, RestartAsked, Reconfigured, DelayOver,
+                 KillDue, Found>;
 
 // ---- actions ----
 struct AskForSlots {};

@@ -115,15 +115,18 @@ awaitable<Result<CheckedSubmission>> JobService::check(Principal who, Submission
   co_return checked;
 }
 
-awaitable<Result<void>> JobService::stop(Principal who, JobId id,
-                                         std::optional<std::uint32_t> grace_s) {
+awaitable<Result<std::string>> JobService::stop(Principal who, JobId id,
+                                                std::optional<std::uint32_t> grace_s) {
   const auto job = impl_->find(who, id);
   if (job.has_error()) co_return job.error();
   if ((*job)->stored.life.phase == Phase::ended)
     co_return Error{Errc::bad_usage, "job " + id + " has ended already"};
   impl_->keeper.change(*job, StopAsked{grace_s});
   co_await settled(*job);
-  co_return Result<void>{};
+  const auto& why = (*job)->not_recorded;
+  if (why.empty()) co_return std::string{};
+  co_return "if acc-agent is restarted before its disk has room, that one doesn't know of the "
+      "stop: " + why;
 }
 
 awaitable<Result<void>> JobService::signal(Principal who, JobId id, int signo) {

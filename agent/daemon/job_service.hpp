@@ -23,7 +23,8 @@ class JobService : public Jobs {
   JobService(const JobService&) = delete;
   JobService& operator=(const JobService&) = delete;
 
-  /// Locks the state folder, finds the jobs again and reads the job files. Before any other call.
+  /// Locks the state folder and finds the jobs again. Before any other call; reload() reads the job
+  /// files.
   boost::asio::awaitable<Result<void>> start();
   /// Reads the job files anew, and takes what may change while it runs: prune rules.
   boost::asio::awaitable<Result<void>> reload(PruneRules prune);
@@ -33,8 +34,8 @@ class JobService : public Jobs {
   boost::asio::awaitable<Result<JobId>> submit(Principal who, Submission submission) override;
   boost::asio::awaitable<Result<CheckedSubmission>> check(Principal who,
                                                           Submission submission) override;
-  boost::asio::awaitable<Result<void>> stop(Principal who, JobId id,
-                                            std::optional<std::uint32_t> grace_s) override;
+  boost::asio::awaitable<Result<std::string>> stop(Principal who, JobId id,
+                                                   std::optional<std::uint32_t> grace_s) override;
   boost::asio::awaitable<Result<void>> signal(Principal who, JobId id, int signo) override;
   boost::asio::awaitable<Result<void>> restart(Principal who, JobId id) override;
   boost::asio::awaitable<Result<void>> remove(Principal who, JobId id) override;

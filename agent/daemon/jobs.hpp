@@ -157,8 +157,9 @@ class Jobs {
   /// All that can be known without a start; the complaint is the one that submit() would have.
   virtual boost::asio::awaitable<Result<CheckedSubmission>> check(Principal who,
                                                                   Submission submission) = 0;
-  virtual boost::asio::awaitable<Result<void>> stop(Principal who, JobId id,
-                                                    std::optional<std::uint32_t> grace_s) = 0;
+  /// @return a warning; empty: a restart of the daemon doesn't change it
+  virtual boost::asio::awaitable<Result<std::string>> stop(
+      Principal who, JobId id, std::optional<std::uint32_t> grace_s) = 0;
   virtual boost::asio::awaitable<Result<void>> signal(Principal who, JobId id, int signo) = 0;
   /// Of a running job: all its workers anew (one round more). Of an ended one: a new guardian.
   virtual boost::asio::awaitable<Result<void>> restart(Principal who, JobId id) = 0;

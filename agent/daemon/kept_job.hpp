@@ -37,6 +37,7 @@ struct Job {
   boost::asio::steady_timer idle;  ///< cancelled when they have been
   bool is_leaving = false;         ///< its folder is being removed
   bool loses_group = false;        ///< its control group is being removed
+  std::string not_recorded;        ///< why its record is older than its state; empty: it isn't
 
   [[nodiscard]] const JobId& id() const { return stored.id; }
 };

@@ -135,6 +135,28 @@ class FullDisk(ManyTest):
         self.assertEqual(daemon.ask("GET", "/v1/node").json["drained"], "full disk")
         self.assertEqual(ctl("undrain").returncode, 0)
 
+    def test_jobs_that_waited_failed_while_the_disk_was_full_and_one_that_was_stopped_ran(self):
+        daemon = self.started("--slots", "1", "--gpus", "none").wait_ready()
+        again = self.begin(daemon, "exit=3", restart={"policy": "always"})
+        waits, stopped = (self.begin(daemon, "exit=5", wait=True) for _ in range(2))
+
+        def waits_for_room(job):
+            self.fill()  # what ends gives something back
+            now = daemon.job(job)
+            return now["state"] == "waiting" and "No space left on device" in now["reason"]
+        until(lambda: waits_for_room(again), "a restart without room for its record", 30)
+        for job in (stopped, again):
+            reply = daemon.ask("POST", f"/v1/jobs/{job}/stop", {})
+            self.assertEqual((reply.status, daemon.job(job)["state"]), (202, "stopped"))
+            self.assertRegex(reply.json["warning"], "^if acc-agent is restarted before its disk has room.*No space left on device")
+        until(lambda: waits_for_room(waits), "the wait for room")
+        os.remove(os.path.join(self.disk, "filler"))
+        self.assertEqual(daemon.wait_ended(waits, 60)["exit_code"], 5)
+        until(lambda: daemon.log.replace(" ", "_").count("job_recorded_at_last") >= 2, "the records", 30)
+        daemon.stop(signal.SIGKILL)
+        daemon = self.daemon()
+        self.assertEqual([daemon.job(job)["state"] for job in (stopped, again)], ["stopped", "stopped"])
+
     def test_a_daemon_that_is_started_on_a_full_disk_finds_its_jobs_and_makes_room(self):
         daemon = self.daemon()
         runs, ends = self.begin(daemon, "hold"), self.begin(daemon, "exit=7")

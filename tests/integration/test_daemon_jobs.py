@@ -322,6 +322,19 @@ class Jobs(Case):
         until(lambda: set(os.listdir(os.path.join(self.state, "jobs"))) == {runs, *jobs[-3:]}, "their folders")
         until(lambda: "removed" in daemon.kinds(jobs[0]), "the event")
         daemon.do("stop", id=runs)
+    def test_those_that_waited_lost_their_order_at_the_daemons_restart(self):
+        daemon = self.start()
+        holds = self.submit(daemon, "mark=holds hold", slots=8)
+        waiting = [self.submit(daemon, f"mark={name} hold", name=name, slots=8, wait=True) for name in ("zz", "mm", "aa")]
+        self.wait_marks("holds", 1)
+        daemon.kill()
+        daemon = self.start()
+        for job, name in zip((holds, *waiting), ("zz", "mm", "aa")):
+            daemon.do("stop", id=job)
+            self.wait_marks(name, 1)
+        self.assertEqual([line.split()[0] for line in read(self.marks).splitlines()], ["holds", "zz", "mm", "aa"])
+        daemon.do("stop", id=waiting[-1])
+
 
     def test_many_jobs_one_after_another_leave_nothing(self):
         daemon = self.start("", "5")

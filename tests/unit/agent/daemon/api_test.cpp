@@ -89,6 +89,13 @@ TEST_CASE("a user sees its own jobs, and doesn't drain the node", "[agent][http]
   CHECK_THAT(api.ask("GET /v1/events"), Contains("mine-1") && !Contains("other-1"));
 }
 
+TEST_CASE("a stop that a full disk doesn't keep is told with a warning", "[agent][http]") {
+  ApiServer api;
+  api.add_job("mine-1", ::geteuid());
+  api.jobs().stop_warning = "no space left";
+  CHECK_THAT(api.ask("POST /v1/jobs/mine-1/stop"), Contains("\n{\"warning\":\"no space left\"}\n"));
+}
+
 TEST_CASE("an operator drains the node and takes it back", "[agent][http]") {
   ApiServer api;
   CHECK_THAT(api.ask("POST /v1/node/drain", R"({"reason": "disk"})"), StartsWith("HTTP/1.1 202"));

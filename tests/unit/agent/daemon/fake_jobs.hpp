@@ -37,8 +37,10 @@ class FakeJobs : public Jobs {
     if (submission.slots > facts.slots) co_return Error{Errc::exhausted, "8 slots, all taken by a"};
     co_return CheckedSubmission{"alice", facts.version, facts.slots_free, 2};
   }
-  Wait<void> stop(Principal who, JobId id, std::optional<std::uint32_t> grace) override {
-    co_return change(who, id, "stop " + std::to_string(grace.value_or(999)));
+  Wait<std::string> stop(Principal who, JobId id, std::optional<std::uint32_t> grace) override {
+    const auto done = change(who, id, "stop " + std::to_string(grace.value_or(999)));
+    if (done.has_error()) co_return done.error();
+    co_return stop_warning;
   }
   Wait<void> signal(Principal who, JobId id, int signo) override {
     co_return change(who, id, "signal " + std::to_string(signo));
@@ -150,6 +152,7 @@ class FakeJobs : public Jobs {
   NodeFacts facts{"node-a", "0.1.0", 8, 8, {0, 1}, {0, 1}, ""};
   std::string live;
   std::string drain_warning;
+  std::string stop_warning;
   std::string kept_report;
   std::function<void()> on_report{};  ///< called where a report is read
   std::string attempt;                ///< behind the names of ranks' files

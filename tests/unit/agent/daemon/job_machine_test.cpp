@@ -203,6 +203,37 @@ TEST_CASE("a job restarts no more often than it may", "[daemon]") {
   }
 }
 
+TEST_CASE("jobs that waited failed within a second of each other while the disk was full",
+          "[daemon]") {
+  JobLife life;
+  (void)step(life, Submitted{});
+  (void)step(life, SlotsGiven{});
+  auto actions = step(life, StartPostponed{"no space"});
+  CHECK(life.phase == Phase::delayed);  // it keeps its slots: the next one would fail likewise
+  CHECK(has_slots(life));
+  CHECK(find<FreeSlots>(actions) == nullptr);
+  CHECK(find<ArmDelay>(actions)->delay.count() == 1000);
+  CHECK((life.starts == 0 && life.reason == "no space"));
+  (void)step(life, DelayOver{});
+  CHECK(find<ArmDelay>(step(life, StartPostponed{"no space"}))->delay.count() == 2000);
+  SECTION("it starts when there is room") {
+    (void)step(life, DelayOver{});
+    CHECK(find<Report>(step(life, GuardianStarted{}))->text == "started");
+    CHECK((life.starts == 1 && life.starts_again == 0));
+  }
+  SECTION("a stop ends it") {
+    (void)step(life, StopAsked{});
+    CHECK(state_of(life) == JobState::stopped);
+    CHECK(life.reason == "stopped before its first start");
+  }
+  SECTION("a stop while it starts ends it, too") {
+    (void)step(life, DelayOver{});
+    (void)step(life, StopAsked{});
+    (void)step(life, StartPostponed{"no space"});
+    CHECK(state_of(life) == JobState::stopped);
+  }
+}
+
 TEST_CASE("a stop in the middle of a start reaches the guardian", "[daemon]") {
   JobLife life;
   (void)step(life, Submitted{});
@@ -356,7 +387,10 @@ TEST_CASE("no order of events starts a guardian beside another or loses slots", 
         case 4:
           if (guardian && life.phase == Phase::starting) {
             guardian = false;
-            play(StartFailed{1, "no"});
+            if (random() % 2 == 0)
+              play(StartFailed{1, "no"});
+            else
+              play(StartPostponed{"no"});
           }
           break;
         case 5:
