@@ -87,7 +87,7 @@ std::vector<std::string> guardian_words(const std::vector<std::string>& submitte
 
 std::vector<std::string> guardian_environment(const LoginUser& user, const Submission& submission,
                                               const std::string& user_folder,
-                                              const std::vector<std::uint32_t>& gpus,
+                                              const std::optional<GpuNumbers>& gpus,
                                               const std::string& lang) {
   std::map<std::string, std::string> env{
       {"HOME", user.home},
@@ -98,9 +98,9 @@ std::vector<std::string> guardian_environment(const LoginUser& user, const Submi
                              : "/usr/local/bin:/usr/bin:/bin"},
       {"LANG", lang},
   };
-  if (!gpus.empty()) {
+  if (gpus) {
     std::vector<std::string> numbers;
-    for (const auto gpu : gpus) numbers.push_back(std::to_string(gpu));
+    for (const auto gpu : *gpus) numbers.push_back(std::to_string(gpu));
     env["CUDA_VISIBLE_DEVICES"] = join(numbers, ",");
   }
   for (const auto& [name, value] : submission.env) env[name] = value;

@@ -2,6 +2,8 @@
 
 #include "agent/daemon/jobs.hpp"
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,12 +26,15 @@ struct LoginUser {
   bool has_account = true;    ///< false: the user data base doesn't know the uid
 };
 
+using GpuNumbers = std::vector<std::uint32_t>;
+
 /// "NAME=value" each: what a login gives, then what was submitted, then the job's folder. Nothing
 /// of the daemon's own.
+/// @param gpus  that it may see; nothing: all
 [[nodiscard]] std::vector<std::string> guardian_environment(const LoginUser& user,
                                                             const Submission& submission,
                                                             const std::string& user_folder,
-                                                            const std::vector<std::uint32_t>& gpus,
+                                                            const std::optional<GpuNumbers>& gpus,
                                                             const std::string& lang);
 
 inline constexpr std::size_t kMostVariables = 4096;  ///< that a submission may add

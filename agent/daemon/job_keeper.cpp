@@ -375,6 +375,14 @@ void JobKeeper::remove_group(const JobPtr& job) {
     spawn("remove group", processes_->remove_group(job));
 }
 
+// Those of other jobs are theirs alone: one that asked for none sees what is left.
+std::optional<GpuNumbers> JobKeeper::visible_gpus(const Job& job) const {
+  if (!job.stored.gpus.empty()) return job.stored.gpus;
+  auto free = slots_.free_gpus();
+  if (free.size() == slots_.gpus().size()) return std::nullopt;
+  return free;
+}
+
 // It had an account when it was submitted: a directory server may not answer just now.
 awaitable<std::string> JobKeeper::find_user(JobPtr job) {
   if (job->user) co_return std::string{};
@@ -400,7 +408,7 @@ awaitable<void> JobKeeper::start_guardian(JobPtr job) {
   };
   const auto unknown = co_await find_user(job);
   if (!unknown.empty()) co_return postpone(unknown);
-  auto prepared = request_for(settings_, *folder_, *job);
+  auto prepared = request_for(settings_, *folder_, *job, visible_gpus(*job));
   if (prepared.has_error()) co_return fail(to_int(ExitCode::failure), prepared.error().what);
   GuardianRequest request = std::move(*prepared);
   co_await processes_->group_removed(job);

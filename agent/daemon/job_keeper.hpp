@@ -82,6 +82,7 @@ class JobKeeper {
   void remove_group(const JobPtr& job);
   void spawn(const char* what, boost::asio::awaitable<void> work);
   void give_slots();
+  [[nodiscard]] std::optional<GpuNumbers> visible_gpus(const Job& job) const;
   [[nodiscard]] JobId new_id(const std::string& name) const;
   void record_again_later();
   boost::asio::awaitable<void> record_again();

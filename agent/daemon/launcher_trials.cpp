@@ -51,14 +51,14 @@ Result<rendezvous::SecretBytes> secret_for(const ServiceSettings& settings, cons
 }  // namespace
 
 Result<GuardianRequest> request_for(const ServiceSettings& settings, const StateFolder& folder,
-                                    const Job& job) {
+                                    const Job& job, const std::optional<GpuNumbers>& gpus) {
   const std::string user_folder = folder.user_path(job.id());
   GuardianRequest request;
   request.launcher = settings.launcher;
   request.words = guardian_words(job.stored.submission->words, user_folder);
   request.user = *job.user;
-  request.environment = guardian_environment(*job.user, *job.stored.submission, user_folder,
-                                             job.stored.gpus, settings.lang);
+  request.environment = guardian_environment(*job.user, *job.stored.submission, user_folder, gpus,
+                                             settings.lang);
   request.umask = job.stored.submission->umask;
   request.working_directory = job.stored.submission->working_directory;
   request.user_folder = user_folder;
@@ -93,7 +93,7 @@ GuardianRequest trial_request(const ServiceSettings& settings, const LoginUser& 
   GuardianRequest request;
   request.launcher = settings.launcher;
   request.words = std::move(words);
-  request.environment = guardian_environment(user, submission, "", {}, settings.lang);
+  request.environment = guardian_environment(user, submission, "", std::nullopt, settings.lang);
   std::erase_if(request.environment, [](const auto& one) {
     return one.starts_with(std::string{kJobFolderVariable} + '=');
   });

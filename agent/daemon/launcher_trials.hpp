@@ -11,6 +11,7 @@
 #include <boost/asio/thread_pool.hpp>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,8 +19,10 @@
 namespace acc::agent::daemon {
 
 /// How the guardian of a job is started.
+/// @param gpus  that it may see; nothing: all
 [[nodiscard]] Result<GuardianRequest> request_for(const ServiceSettings& settings,
-                                                  const StateFolder& folder, const Job& job);
+                                                  const StateFolder& folder, const Job& job,
+                                                  const std::optional<GpuNumbers>& gpus);
 
 /// Programs that run to their end as a job's user, before there is a job. What they start ends with
 /// them: a submission's variables (LD_PRELOAD) can make any program of them.

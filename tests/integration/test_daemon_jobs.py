@@ -913,3 +913,7 @@ class JobFiles(Case):
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)
+        none = self.submit(daemon, "mark=none hold")  # it saw those of the others
+        self.wait_marks("none", 1)
+        self.assertIn("CUDA_VISIBLE_DEVICES=", read(f"/proc/{self.marked('none')[0][3]}/environ").split("\0"))
+        daemon.do("stop", id=none)

@@ -222,11 +222,13 @@ TEST_CASE("a guardian's environment is the user's login, the submission and the 
   Submission job;
   job.env = {{"PATH", "/own"}, {"ACC_JOB_FOLDER", "/elsewhere"}};
   const LoginUser user{1001, 1001, "ann", "/home/ann", "/bin/zsh", {1001}};
-  const auto env = guardian_environment(user, job, "/f", {2, 3}, "C.UTF-8");
+  const auto env = guardian_environment(user, job, "/f", GpuNumbers{2, 3}, "C.UTF-8");
   CHECK(env == Texts{"ACC_JOB_FOLDER=/f", "CUDA_VISIBLE_DEVICES=2,3", "HOME=/home/ann",
                      "LANG=C.UTF-8", "LOGNAME=ann", "PATH=/own", "SHELL=/bin/zsh", "USER=ann"});
+  CHECK(guardian_environment(user, job, "/f", std::nullopt, "C").at(1) == "HOME=/home/ann");
+  CHECK(guardian_environment(user, job, "/f", GpuNumbers{}, "C").at(1) == "CUDA_VISIBLE_DEVICES=");
   job.env["CUDA_VISIBLE_DEVICES"] = "7";
-  CHECK(guardian_environment(user, job, "/f", {2}, "C").at(1) == "CUDA_VISIBLE_DEVICES=7");
+  CHECK(guardian_environment(user, job, "/f", GpuNumbers{2}, "C").at(1) == "CUDA_VISIBLE_DEVICES=7");
 }
 
 TEST_CASE("52,000 variables of three letters count as what they take in memory", "[daemon]") {
