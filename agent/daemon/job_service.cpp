@@ -59,7 +59,7 @@ class JobService::Impl {
 JobService::JobService(boost::asio::io_context& io, ServiceSettings settings)
     : impl_{std::make_unique<Impl>(io, std::move(settings))} {
   impl_->keeper.events().told[0] = [this](const JobEvent& event) {
-    if (event.kind == "ended")
+    if (event.kind == "ended" || event.kind == "restarted")
       impl_->drain.job_ended(event.job, report({::geteuid(), ::getegid()}, event.job));
   };
 }
@@ -168,11 +168,12 @@ awaitable<Result<void>> JobService::restart(Principal who, JobId id) {
   }
   if (phase == Phase::queued || phase == Phase::starting)
     co_return Error{Errc::bad_usage, "job " + id + " hasn't started yet"};
-  if (phase == Phase::ended && (*job)->stored.submission->launch)
+  const bool has_ended = phase == Phase::ended;
+  if ((has_ended || phase == Phase::stopping) && (*job)->stored.submission->launch)
     co_return Error{Errc::bad_usage,
-                    "job " + id +
-                        " is this node's part of a job on several nodes, which has ended: "
-                        "acc-launch --hosts starts it anew on all of them"};
+                    "job " + id + " is this node's part of a job on several nodes, which " +
+                        (has_ended ? "has ended" : "is being stopped") +
+                        ": acc-launch --hosts starts it anew on all of them"};
   if (phase == Phase::ended)
     if (auto why = impl_->admission.restart_refusal(who, **job)) co_return *why;
   keeper.change(*job, RestartAsked{});

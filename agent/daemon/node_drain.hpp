@@ -23,8 +23,8 @@ class NodeDrain {
   /// @return as Jobs::drain
   boost::asio::awaitable<Result<std::string>> drain(Principal who, std::string reason);
   boost::asio::awaitable<Result<void>> undrain(Principal who);
-  /// Drains where a job ended as its own health checks found this node unfit. Only those of an
-  /// operator's job count: any user could write such a report.
+  /// Drains where a job ended, for good or before a restart, as its own health checks found this
+  /// node unfit. Only those of an operator's job count: any user could write such a report.
   void job_ended(const JobId& id, const Result<std::string>& report);
 
  private:

@@ -251,6 +251,8 @@ awaitable<HttpReply> PeerProxy::list(Principal who) {
     NodeAnswer own{jobs_.node().name, encode_node(jobs_.node(), jobs_.list(who)), {}, {}};
     co_return json_reply(200, encode_nodes({std::move(own)}));
   }
+  // First, as it may fail for want of threads: others of this user would wait for ever.
+  auto user = co_await users_.name_of(who);
   if (const auto found = listings_.find(who.uid); found != listings_.end()) {
     const auto running = found->second;
     co_await Listing::wait(running);
@@ -258,7 +260,6 @@ awaitable<HttpReply> PeerProxy::list(Principal who) {
   }
   const auto listing = std::make_shared<Listing>(io_);
   listings_[who.uid] = listing;
-  auto user = co_await users_.name_of(who);
   for (const auto& node : settings_.nodes) listing->answers.push_back({node, {}, {}, {}});
   listing->answerers.resize(listing->answers.size());
   listing->sightings.resize(listing->answers.size());

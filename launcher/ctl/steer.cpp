@@ -76,6 +76,7 @@ int steer(const Invocation& call, const LaunchState& launch, int signo) {
   const bool to_all = call.command.verb == "stop";
   std::optional<int> failed;
   bool is_done = false;
+  bool is_unheard = false;
   for (const auto& one : launch.parts) {
     if (!one.job || is_over(one.job->state) || (is_done && !to_all)) continue;
     const int exit = steer(call, *one.job, signo);
@@ -84,11 +85,14 @@ int steer(const Invocation& call, const LaunchState& launch, int signo) {
       is_done = true;
     else
       failed = exit;
+    is_unheard = is_unheard || exit == code(CtlExit::no_service);
   }
   const auto unknown = unknown_nodes(launch);
   // Restarts and signals are of the whole job, whichever node passes them on.
-  if (is_done && (!to_all || unknown.empty())) return code(CtlExit::done);
+  // One that has ended meanwhile refuses a stop; one that didn't hear it may run on.
+  if (is_done && (!to_all || (unknown.empty() && !is_unheard))) return code(CtlExit::done);
   if (!unknown.empty()) return fail(CtlExit::no_service, not_asked(launch, unknown));
+  if (is_unheard) return code(CtlExit::no_service);  // it was told
   if (!failed) tell("nothing of " + launch.record.id + " runs");
   return failed.value_or(code(CtlExit::refused));
 }

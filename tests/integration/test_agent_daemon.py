@@ -324,6 +324,10 @@ class Users(DaemonTest):
         self.assertEqual(daemon.ask("POST", "/v1/jobs", job).status, 503)
         self.assertEqual(daemon.ask("POST", "/v1/node/undrain").status, 202)
         self.assertEqual(daemon.ask("GET", "/v1/node").json["drained"], "")
+        # Also one that is started again and again, as all of jobs.d are.
+        id = daemon.ask("POST", "/v1/jobs", {**job, "restart": {"policy": "always"}}).json["id"]
+        until(lambda: daemon.ask("GET", "/v1/node").json["drained"].startswith(f"job {id}: this node is unfit"), "the drained node")
+        self.assertEqual(daemon.ask("POST", f"/v1/jobs/{id}/stop", {}).status, 202)
 
     def lines_of(self, daemon, user, count, request="GET /healthz HTTP/1.1\r\nHost: acc\r\n\r\n"):
         lines = []

@@ -240,6 +240,18 @@ class Jobs(Case):
                 daemon.do("stop", id=job, **grace)
                 self.assertEqual(daemon.ended(job)["state"], "stopped", (whose, grace))
 
+    def test_one_nodes_part_of_a_launch_was_started_alone_by_a_restart_while_it_was_stopped(self):
+        daemon = self.start()
+        job = self.submit(daemon, "note=TERM mark=up hold", launch="train-1")
+        self.wait_marks("up", 1)
+        daemon.do("stop", id=job)
+        self.wait_marks("got_SIGTERM", 1)
+        refused = daemon.ask("restart", id=job)
+        self.assertIn("is this node's part of a job on several nodes, which is being stopped", refused["error"])
+        os.kill(int(self.marked("up")[0][3]), signal.SIGKILL)
+        self.assertEqual(daemon.ended(job)["starts"], 1)
+        self.assertIn("which has ended", daemon.ask("restart", id=job)["error"])
+
     def test_restarts_follow_the_rule(self):
         daemon = self.start()
         failing = self.submit(daemon, "mark=failing exit=5", restart="on-failure", max=2)
