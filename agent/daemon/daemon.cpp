@@ -58,7 +58,8 @@ std::string describe_holder(const Settings& settings) {
   const auto where = host.empty() || host == host_name() ? "" : " on " + printable(host, 80);
   return "another acc-agent" + (pid.empty() ? "" : " (pid " + printable(pid, 20) + where + ")") +
          " serves the state folder '" + settings.state_dir +
-         "': stop it, or choose another with --state-dir";
+         "': stop it, or choose another with --state-dir, and a --jobs-dir of its own where there "
+         "are job files";
 }
 
 bool has_account(uid_t uid) {
@@ -81,6 +82,7 @@ class Daemon {
  private:
   Result<void> open(const StartJobs& start_jobs);
   Result<void> listen();
+  Result<void> load_job_files();
   Result<void> listen_to_peers();
   Result<void> listen_to_browsers();
   [[nodiscard]] std::size_t connections() const;
@@ -165,7 +167,20 @@ Result<void> Daemon::open(const StartJobs& start_jobs) {
     const auto listening = listen_to_browsers();
     if (!listening) return listening.error();
   }
-  return listen();
+  const auto listening = listen();
+  return listening ? load_job_files() : listening;
+}
+
+// Behind the doors: one that can't serve, as another daemon does, starts no job of theirs. It would
+// be there twice.
+Result<void> Daemon::load_job_files() {
+  std::optional<Result<void>> loaded;
+  asio::co_spawn(io_, run_.reload(settings_), [&](std::exception_ptr failed, Result<void> done) {
+    if (failed) std::rethrow_exception(failed);
+    loaded = std::move(done);
+  });
+  while (!loaded) io_.run_one();
+  return *loaded;
 }
 
 // Before a door is opened, and behind start_jobs, which has raised the limit to the hard one.

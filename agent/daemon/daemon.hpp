@@ -23,7 +23,8 @@ struct JobsRun {
   /// Takes no more jobs; those that run stay.
   std::function<void()> close;
 };
-/// Makes the state folder where it is missing, locks it, and finds its jobs again. `unavailable`:
+/// Makes the state folder where it is missing, locks it, and finds its jobs again; reload() then
+/// reads the job files for the first time. `unavailable`:
 /// another daemon has the folder.
 using StartJobs = std::function<Result<JobsRun>(boost::asio::io_context&, const Settings&)>;
 /// The settings anew, at SIGHUP.

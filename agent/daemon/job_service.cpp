@@ -71,7 +71,7 @@ awaitable<Result<void>> JobService::start() {
   if (started.has_error()) co_return started;
   if (auto kept = daemon_identity(impl_->keeper.folder().path()); !kept.empty())
     impl_->identity = std::move(kept);
-  co_return co_await impl_->loader.load();
+  co_return started;
 }
 
 awaitable<Result<void>> JobService::reload(PruneRules prune) {

@@ -828,9 +828,14 @@ class Life(DaemonTest):
         second = self.started()
         self.assertEqual(second.process.wait(20 * PATIENCE), 1)
         self.assertIn(f"another acc-agent (pid {first.pid}) serves the state folder '{first.state}'", second.log)
-        third = self.started("--state-dir", self.folder + "/other", "--socket", first.path)
+        # Nor does one that is refused for its socket start what is in jobs.d, beside the first one's.
+        files = self.folder + "/jobs.d"
+        os.mkdir(files, 0o755)
+        write(files + "/one.yaml", f"compute_environment: LOCAL_MACHINE\ndistributed_type: 'NO'\nnum_processes: 1\nno_python: true\nscript: {shutil.which('true')}\n", 0o644)
+        third = self.started("--state-dir", self.folder + "/other", "--socket", first.path, "--jobs-dir", files)
         self.assertEqual(third.process.wait(20 * PATIENCE), 1)
         self.assertIn("another process serves it already", third.log)
+        self.assertEqual(os.listdir(self.folder + "/other/jobs"), [])
         self.assertEqual(first.ask("GET", "/healthz").status, 200)
 
     def test_a_daemon_on_another_node_took_the_jobs_of_a_shared_home_for_dead_and_started_them_twice(self):

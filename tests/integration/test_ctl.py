@@ -748,12 +748,13 @@ class Real(CtlTest):
         self.assertEqual(follower.returncode, 143, err)
 
     def test_a_loop_of_the_shell_went_on_with_the_next_job_after_ctrl_c(self):
-        submits = f"{CTL} submit -- --num_processes 1 --no_python sh -c 'echo up-$i; sleep 100'"
+        submits = f"{CTL} submit -- --num_processes 1 --no_python sh -c 'echo up-$0; sleep 100' $i"
         follows = f"{CTL} logs -f $(cat job)"
         for loop, presses in ((submits, ("asked ",)), (submits, ("asked ", "left ")), (follows, ())):
             with self.subTest(loop=loop, presses=presses):
-                with open(self.runtime + "/job", "w") as file:
-                    file.write(self.submit("sh", "-c", "echo up-1; sleep 100"))
+                if loop == follows:
+                    with open(self.runtime + "/job", "w") as file:
+                        file.write(self.submit("sh", "-c", "echo up-1; sleep 100"))
                 master, slave = os.openpty()
                 shell = subprocess.Popen(["setsid", "-c", "bash", "-c", f"for i in 1 2; do {loop}; echo went-on $?; done"], env=self.environment,
                                          cwd=self.runtime, stdin=slave, stdout=slave, stderr=slave)

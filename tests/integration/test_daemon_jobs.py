@@ -322,18 +322,6 @@ class Jobs(Case):
         self.assertGreater(daemon.events[-1]["number"], last)  # numbers never go back
         self.assertEqual(daemon.ended(self.submit(daemon, "exit=0"))["exit_code"], 0)
 
-    def test_old_jobs_are_pruned_and_running_ones_never(self):
-        daemon = self.start("", "3")
-        runs = self.submit(daemon, "mark=up hold")
-        self.wait_marks("up", 1)
-        jobs = []
-        for _ in range(6):
-            jobs.append(self.submit(daemon, "exit=0"))
-            daemon.ended(jobs[-1])
-        until(lambda: {job["id"] for job in daemon.do("list")} == {runs, *jobs[-3:]}, "pruning")
-        until(lambda: set(os.listdir(os.path.join(self.state, "jobs"))) == {runs, *jobs[-3:]}, "their folders")
-        until(lambda: "removed" in daemon.kinds(jobs[0]), "the event")
-        daemon.do("stop", id=runs)
     def test_those_that_waited_lost_their_order_at_the_daemons_restart(self):
         daemon = self.start()
         holds = self.submit(daemon, "mark=holds hold", slots=8)
@@ -347,6 +335,18 @@ class Jobs(Case):
         self.assertEqual([line.split()[0] for line in read(self.marks).splitlines()], ["holds", "zz", "mm", "aa"])
         daemon.do("stop", id=waiting[-1])
 
+    def test_old_jobs_are_pruned_and_running_ones_never(self):
+        daemon = self.start("", "3")
+        runs = self.submit(daemon, "mark=up hold")
+        self.wait_marks("up", 1)
+        jobs = []
+        for _ in range(6):
+            jobs.append(self.submit(daemon, "exit=0"))
+            daemon.ended(jobs[-1])
+        until(lambda: {job["id"] for job in daemon.do("list")} == {runs, *jobs[-3:]}, "pruning")
+        until(lambda: set(os.listdir(os.path.join(self.state, "jobs"))) == {runs, *jobs[-3:]}, "their folders")
+        until(lambda: "removed" in daemon.kinds(jobs[0]), "the event")
+        daemon.do("stop", id=runs)
 
     def test_many_jobs_one_after_another_leave_nothing(self):
         daemon = self.start("", "5")
@@ -835,31 +835,6 @@ class JobFiles(Case):
         self.assertIn(f"job file stranger.yaml is refused: it belongs to uid {uid}, which has no account on this node: chown it", refused[0])
         self.assertEqual(daemon.do("list"), [])
 
-    @unittest.skipUnless(os.geteuid() == 0, "needs root, to own a file as another user")
-    def test_an_unchanged_job_file_whose_uid_has_lost_its_account_started_at_boot(self):
-        known = {entry.pw_uid for entry in pwd.getpwall()}
-        uid = next(uid for uid in range(100_000, 200_000) if uid not in known)
-        self.put("stranger.yaml", "hold")
-        daemon = self.start(self.files)
-        until(lambda: self.of(daemon, "stranger"), "the job")
-        job = self.of(daemon, "stranger")[0]["id"]
-        daemon.do("stop", id=job)
-        daemon.ended(job)
-        daemon.kill()
-        # As before the next boot, of a user that was removed meanwhile.
-        record = os.path.join(self.state, "jobs", job, "job.json")
-        stored = json.loads(read(record))
-        stored["uid"], stored["file_boot_id"] = uid, "another"
-        write(record, json.dumps(stored), 0o600)
-        os.chown(os.path.join(self.files, "stranger.yaml"), uid, uid)
-        daemon = self.start(self.files)
-        until(lambda: any(event["event"] == "refused" and "which has no account on this node" in event["text"] for event in daemon.events),
-              "the refusal")
-        self.assertEqual(daemon.state(job), "stopped")
-
-    def test_a_job_file_asks_for_gpus_gets_them_alone_and_is_refused_where_there_are_none(self):
-        script = os.path.join(self.folder, "run")
-        write(script, f'#!/bin/sh\nexport FAKE_EVENTS={self.marks}\nexec {FAKE} "$@"\n', 0o755)
     def test_a_stopped_job_of_a_file_started_by_itself_when_its_record_had_been_pruned(self):
         self.put("one.yaml", "hold")
         daemon = self.start(self.files, "0")
@@ -896,6 +871,31 @@ class JobFiles(Case):
         daemon.do("stop", id=waits)
         self.assertEqual(daemon.ended(waits)["reason"], "stopped before its first start")
 
+    @unittest.skipUnless(os.geteuid() == 0, "needs root, to own a file as another user")
+    def test_an_unchanged_job_file_whose_uid_has_lost_its_account_started_at_boot(self):
+        known = {entry.pw_uid for entry in pwd.getpwall()}
+        uid = next(uid for uid in range(100_000, 200_000) if uid not in known)
+        self.put("stranger.yaml", "hold")
+        daemon = self.start(self.files)
+        until(lambda: self.of(daemon, "stranger"), "the job")
+        job = self.of(daemon, "stranger")[0]["id"]
+        daemon.do("stop", id=job)
+        daemon.ended(job)
+        daemon.kill()
+        # As before the next boot, of a user that was removed meanwhile.
+        record = os.path.join(self.state, "jobs", job, "job.json")
+        stored = json.loads(read(record))
+        stored["uid"], stored["file_boot_id"] = uid, "another"
+        write(record, json.dumps(stored), 0o600)
+        os.chown(os.path.join(self.files, "stranger.yaml"), uid, uid)
+        daemon = self.start(self.files)
+        until(lambda: any(event["event"] == "refused" and "which has no account on this node" in event["text"] for event in daemon.events),
+              "the refusal")
+        self.assertEqual(daemon.state(job), "stopped")
+
+    def test_a_job_file_asks_for_gpus_gets_them_alone_and_is_refused_where_there_are_none(self):
+        script = os.path.join(self.folder, "run")
+        write(script, f'#!/bin/sh\nexport FAKE_EVENTS={self.marks}\nexec {FAKE} "$@"\n', 0o755)
 
         def put(name, words, more):
             self.put(name, words, more=more)
@@ -915,6 +915,10 @@ class JobFiles(Case):
         # A change asks anew, and waits for what another job has.
         other = self.submit(daemon, "mark=other hold", slots=1, gpus=2)
         self.wait_marks("other", 1)
+        none = self.submit(daemon, "mark=none hold")  # it saw those of the others
+        self.wait_marks("none", 1)
+        self.assertIn("CUDA_VISIBLE_DEVICES=", read(f"/proc/{self.marked('none')[0][3]}/environ").split("\0"))
+        daemon.do("stop", id=none)
         put("two.yaml", "mark=three hold", "gpus: 3\n")
         daemon.do("reload")
         until(lambda: daemon.state(job["id"]) == "waiting", "the wait for a third GPU", 20)
@@ -925,7 +929,3 @@ class JobFiles(Case):
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)
-        none = self.submit(daemon, "mark=none hold")  # it saw those of the others
-        self.wait_marks("none", 1)
-        self.assertIn("CUDA_VISIBLE_DEVICES=", read(f"/proc/{self.marked('none')[0][3]}/environ").split("\0"))
-        daemon.do("stop", id=none)

@@ -28,6 +28,8 @@ using namespace acc::agent::daemon;
 using Json = nlohmann::json;
 using boost::asio::awaitable;
 
+static PruneRules prune_rules;
+
 static void say(const Json& json) {
   const std::string line = json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   if (::write(STDOUT_FILENO, line.data(), line.size()) < 0) std::exit(1);
@@ -69,12 +71,12 @@ static Submission submission_of(const Json& in) {
   const std::string rule = in.value("restart", "no");
   job.restart = rule == "always" ? RestartRule::always : rule == "on-failure" ? RestartRule::on_failure : RestartRule::no;
   job.max_starts_again = in.value("max", 0U);
-  return job;
-}
   if (in.contains("launch")) {
     job.launch.emplace();
     job.launch->id = in["launch"];
   }
+  return job;
+}
 
 static awaitable<void> answer(JobService& jobs, Json in) {
   const Principal who{in.value("uid", ::geteuid()), in.value("uid", ::geteuid())};
@@ -90,7 +92,7 @@ static awaitable<void> answer(JobService& jobs, Json in) {
   else if (what == "remove") out = to_json(co_await jobs.remove(who, id));
   else if (what == "drain") out = to_json(co_await jobs.drain(who, in.value("reason", "")));
   else if (what == "undrain") out = to_json(co_await jobs.undrain(who));
-  else if (what == "reload") out = to_json(co_await jobs.reload(PruneRules{}));
+  else if (what == "reload") out = to_json(co_await jobs.reload(prune_rules));
   else if (what == "control") out = to_json(co_await jobs.control(who, id, in.value("request", "")));
   else if (what == "report") out = to_json(jobs.report(who, id));
   else if (what == "log") {
@@ -128,7 +130,9 @@ static void try_again_for(Millis patience, char** argv) {
 }
 
 static awaitable<void> serve(boost::asio::io_context& io, JobService& jobs, char** argv) {
-  if (const auto started = co_await jobs.start(); started.has_error()) {
+  auto started = co_await jobs.start();
+  if (started) started = co_await jobs.reload(prune_rules);
+  if (started.has_error()) {
     if (started.error().code == Errc::unavailable) try_again_for(Millis{5'000}, argv);
     say({{"failed", started.error().what}});
     std::exit(1);
@@ -159,14 +163,15 @@ int main(int argc, char** argv) {
   settings.state_folder = argv[1];
   settings.launcher = argv[2];
   if (argc > 3) settings.job_files = argv[3];
-  if (argc > 4) settings.prune.max_ended = std::strtoul(argv[4], nullptr, 10);
+  if (argc > 4) prune_rules.max_ended = std::strtoul(argv[4], nullptr, 10);
+  settings.prune = prune_rules;
   settings.slots = 8;
   settings.gpus = {0, 1, 2, 3};
+  settings.launch_secret = [](const std::string&, Launch&) { return rendezvous::SecretBytes{}; };
   JobService jobs{io, settings};
   const auto events = jobs.on_event([](const JobEvent& event) {
     say({{"event", event.kind}, {"number", event.number}, {"job", event.job}, {"text", event.text}});
   });
   boost::asio::co_spawn(io, serve(io, jobs, argv), boost::asio::detached);
-  settings.launch_secret = [](const std::string&, Launch&) { return rendezvous::SecretBytes{}; };
   io.run();
 }

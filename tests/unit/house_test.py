@@ -50,7 +50,7 @@ RUNTIME_FOLDERS = {
     "selftest": {"net", "bootstrap", "tcp"},
 }
 # The launcher hands a plan over; what the agent is made of is not its business.
-AGENT_PUBLIC = {"agent/agent.hpp", "agent/fanout/cluster_launch.hpp", "agent/fanout/launch_record.hpp", "agent/fanout/orders.hpp", "agent/guardian.hpp", "agent/life_line.hpp", "agent/job_plan.hpp", "agent/event_keys.hpp", "agent/health_prober.hpp", "agent/gpu_sampler.hpp", "agent/memory_limit.hpp", "agent/metrics_text.hpp", "agent/report_keys.hpp", "agent/small_file.hpp", "agent/evidence/collector.hpp"}
+AGENT_PUBLIC = {"agent/agent.hpp", "agent/fanout/cluster_launch.hpp", "agent/fanout/launch_record.hpp", "agent/fanout/orders.hpp", "agent/guardian.hpp", "agent/life_line.hpp", "agent/job_plan.hpp", "agent/event_keys.hpp", "agent/health_prober.hpp", "agent/gpu_sampler.hpp", "agent/memory_limit.hpp", "agent/metrics_text.hpp", "agent/report_keys.hpp", "agent/shell_interrupt.hpp", "agent/small_file.hpp", "agent/evidence/collector.hpp"}
 # Of the rendezvous the launcher only makes the secret, and looks whether there is one.
 RENDEZVOUS_FOR_LAUNCHER = {"rendezvous/secret.hpp"}
 # Some things are known to one file, or to one kind of file, only.

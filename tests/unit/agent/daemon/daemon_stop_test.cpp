@@ -25,6 +25,7 @@ TEST_CASE("a daemon whose stop threw for want of memory didn't end", "[daemon]")
   const auto start_jobs = [&](boost::asio::io_context&, const Settings&) -> Result<JobsRun> {
     JobsRun run;
     run.jobs = std::make_unique<FakeJobs>(settings.state_dir);
+    run.reload = [](Settings) -> boost::asio::awaitable<Result<void>> { co_return Result<void>{}; };
     run.close = [] { throw std::bad_alloc{}; };
     ::raise(SIGTERM);  // handled once the daemon serves
     return run;
