@@ -124,6 +124,11 @@ void interrupt_group() {
   }
 }
 
+static bool has_noted_key = false;
+
+void note_interrupt_key() { has_noted_key = true; }
+bool had_interrupt_key() { return has_noted_key; }
+
 void die_of_interrupt() {
   ::signal(SIGINT, SIG_DFL);
   sigset_t interrupt;

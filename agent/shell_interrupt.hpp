@@ -28,6 +28,10 @@ enum class ShellNotice {
 /// us a group of our own, and gets none.
 void interrupt_group();
 
+/// A program with one loop of its own notes here that it has taken a SIGINT of the terminal.
+void note_interrupt_key();
+[[nodiscard]] bool had_interrupt_key();
+
 /// Dies of SIGINT. Returns only where the kernel doesn't let it: as the first process of a
 /// container.
 void die_of_interrupt();

@@ -3,9 +3,9 @@
 #include "agent/event_log.hpp"
 #include "agent/fanout/fan_out.hpp"
 #include "agent/fanout/host_line.hpp"
-#include "agent/fanout/launch_report.hpp"
 #include "agent/fanout/launch_course.hpp"
 #include "agent/fanout/launch_record.hpp"
+#include "agent/fanout/launch_report.hpp"
 #include "agent/fanout/launch_status_line.hpp"
 #include "agent/fanout/orders.hpp"
 #include "agent/fanout/trouble_text.hpp"
@@ -15,6 +15,7 @@
 #include "agent/output/pump.hpp"
 #include "agent/report.hpp"
 #include "agent/report_file.hpp"
+#include "agent/shell_interrupt.hpp"
 #include "agent/small_file.hpp"
 #include "agent/spawn.hpp"
 #include "common/alive.hpp"
@@ -255,8 +256,10 @@ class ClusterRun {
     signals_.async_wait(Descriptor::wait_read, [this](boost::system::error_code error) {
       if (error) return;
       signalfd_siginfo info{};
-      while (::read(signals_.native_handle(), &info, sizeof info) == sizeof info)
+      while (::read(signals_.native_handle(), &info, sizeof info) == sizeof info) {
+        if (info.ssi_signo == SIGINT && info.ssi_code == SI_KERNEL) note_interrupt_key();
         on_signal(static_cast<int>(info.ssi_signo));
+      }
       if (!exit_code_) watch_signals();
     });
   }

@@ -28,7 +28,7 @@ int complain(const Complaints& complaints) {
 /// After Ctrl-C a loop of the shell goes on with its next command unless this one dies of SIGINT.
 /// A job that was asked to stop and ended with a code of its own has handled it.
 bool is_end_by_key(int exit) {
-  return was_interrupted_by_key() && (exit == 128 + SIGINT || exit == 128 + SIGTERM);
+  return agent::had_interrupt_key() && (exit == 128 + SIGINT || exit == 128 + SIGTERM);
 }
 
 int run(const std::vector<std::string>& words) {

@@ -214,7 +214,7 @@ class OutputStream : public Stream {
     if (is_owed) asks_again_at_ = clock_now() + kAskStopAgainAfter;
     const std::string again = asked_by_ == SIGINT ? "Ctrl-C again" : "another signal";
     if (answer && answer->status < 300) {
-      say("asked " + id_ + " to stop; " + again + " leaves it alone");
+      say("asked " + id_ + " to stop; " + again + " leaves it alone" + warning_in(*answer));
       return;
     }
     if (was_owed && is_owed) return;  // it was said

@@ -3,6 +3,8 @@
 #include "common/plain_text.hpp"
 #include "launcher/ctl/job_list.hpp"
 
+#include <nlohmann/json.hpp>
+
 #include <unistd.h>
 
 namespace acc::ctl {
@@ -35,6 +37,11 @@ Failure failure_of(const Answer& answer) {
   if (is_unanswered(answer.status, answer.body)) return {CtlExit::no_service, why};
   const bool is_failed = answer.status == kHttpInternalError || answer.status > kHttpGatewayTimeout;
   return {is_failed ? CtlExit::failed : CtlExit::refused, why};
+}
+
+std::string warning_in(const Answer& answer) {
+  const auto warning = text_of(parse_json(answer.body), "warning");
+  return warning.empty() ? std::string{} : "; warning: " + printable(warning, 600);
 }
 
 int fail(const Error& error) {

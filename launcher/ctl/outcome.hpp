@@ -37,6 +37,9 @@ struct Failure {
 /// What the service said no to, or the node that it was to ask doesn't answer.
 [[nodiscard]] Failure failure_of(const Answer& answer);
 
+/// "; warning: …" of one that was carried out; empty: there is none.
+[[nodiscard]] std::string warning_in(const Answer& answer);
+
 int fail(CtlExit exit, const std::string& text);
 int fail(const Error& error);
 int fail(const Answer& answer);

@@ -23,24 +23,25 @@ int post(const std::string& socket, const std::string& target, const Json& body,
   if (!answer) return fail(answer.error());
   if (answer->status >= kHttpRedirect) return fail(*answer);
   tell(done);
-  if (const auto warning = text_of(parse_json(answer->body), "warning"); !warning.empty())
-    tell("warning: " + printable(warning, 600));
+  if (const auto warning = warning_in(*answer); !warning.empty()) tell(warning.substr(2));
   return code(CtlExit::done);
 }
 
 }  // namespace
 
 Failure order(const JobRow& job, const std::string& verb, Json body) {
-  const Failure done{CtlExit::done, verb == "signal"
-                                        ? "passed " + text_of(body, "signal") + " on to " + job.id
-                                        : "asked " + job.id + " to " + verb};
+  Failure done{CtlExit::done, verb == "signal"
+                                  ? "passed " + text_of(body, "signal") + " on to " + job.id
+                                  : "asked " + job.id + " to " + verb};
   if (job.is_of_service) {
     const auto answer =
         ask_service(job.socket, {.method = "POST",
                                  .target = job.at + "/v1/jobs/" + job.id + "/" + verb,
                                  .body = body.empty() ? "" : to_line(body)});
     if (!answer) return failure_of(answer.error());
-    return answer->status >= kHttpRedirect ? failure_of(*answer) : done;
+    if (answer->status >= kHttpRedirect) return failure_of(*answer);
+    done.text += warning_in(*answer);
+    return done;
   }
   body["do"] = verb;
   auto line = to_line(body);

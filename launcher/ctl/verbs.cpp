@@ -52,7 +52,9 @@ constexpr std::array kFlags{
     FlagRow{"--detach", 'd', "", "submit", "prints the id and returns"},
     FlagRow{"--wait", 0, "", "submit", "for free slots; without it a full node refuses"},
     FlagRow{"--slots", 0, "N", "submit", "slots to take; default: workers on this node"},
-    FlagRow{"--gpus", 0, "N", "submit", "GPUs that no other job sees; default 0: it sees those that are free"},
+    FlagRow{
+        "--gpus", 0, "N", "submit",
+        "GPUs of its own, which later jobs don't see; default 0: it sees those that no job has"},
     FlagRow{"--restart", 0, "POLICY[:N]", "submit",
             "start the whole job again, N times at most: no, on-failure, always"},
     FlagRow{"--env", 'e', "NAME[=VALUE]", "submit",

@@ -1,5 +1,6 @@
 #include "launcher/ctl/wire.hpp"
 
+#include "agent/shell_interrupt.hpp"
 #include "common/text.hpp"
 
 #include <fcntl.h>
@@ -76,8 +77,6 @@ std::string encode(const HttpRequest& request) {
 
 // ---- Ctrl-C ----
 
-static bool had_key = false;
-
 Interrupts::Interrupts() {
   sigset_t set;
   ::sigemptyset(&set);
@@ -98,11 +97,9 @@ Interrupts::~Interrupts() {
 int Interrupts::take() const {
   signalfd_siginfo info{};
   if (::read(fd_.get(), &info, sizeof info) != sizeof info) return 0;
-  if (info.ssi_signo == SIGINT && info.ssi_code == SI_KERNEL) had_key = true;
+  if (info.ssi_signo == SIGINT && info.ssi_code == SI_KERNEL) agent::note_interrupt_key();
   return static_cast<int>(info.ssi_signo);
 }
-
-bool was_interrupted_by_key() { return had_key; }
 
 // ---- connections ----
 

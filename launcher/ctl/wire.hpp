@@ -31,8 +31,6 @@ class Interrupts {
  private:
   UniqueFd fd_;
 };
-/// A Ctrl-C at the terminal was taken: the shell around us had it, too. Not so one by kill().
-[[nodiscard]] bool was_interrupted_by_key();
 
 /// not_found: no socket is there; unavailable, ECONNREFUSED: nothing listens at it.
 [[nodiscard]] Result<UniqueFd> connect_to(const std::string& socket);

@@ -146,9 +146,9 @@ class FullDisk(ManyTest):
             return now["state"] == "waiting" and "No space left on device" in now["reason"]
         until(lambda: waits_for_room(again), "a restart without room for its record", 30)
         for job in (stopped, again):
-            reply = daemon.ask("POST", f"/v1/jobs/{job}/stop", {})
-            self.assertEqual((reply.status, daemon.job(job)["state"]), (202, "stopped"))
-            self.assertRegex(reply.json["warning"], "^if acc-agent is restarted before its disk has room.*No space left on device")
+            done = subprocess.run([CTL, "--socket", daemon.path, "stop", job], capture_output=True, text=True, timeout=60 * PATIENCE)
+            self.assertEqual((done.returncode, daemon.job(job)["state"]), (0, "stopped"), done.stderr)
+            self.assertRegex(done.stderr, f"^acc-ctl: asked {job} to stop; warning: if acc-agent is restarted before.*No space left on device")
         until(lambda: waits_for_room(waits), "the wait for room")
         os.remove(os.path.join(self.disk, "filler"))
         self.assertEqual(daemon.wait_ended(waits, 60)["exit_code"], 5)
