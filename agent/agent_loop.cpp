@@ -332,7 +332,7 @@ void AgentLoop::on_job_control(int signo) {
   watch_.resumed(clock_now());
   output_.resumed();
   const auto start = starter_.take_postponed();
-  if (start && group_.starting && group_.round == start->round) act(*start);
+  if (start && group_.starting && group_.round == start->round) make_workers(*start);
 }
 
 // A child exited or stopped: a worker, whose pidfd reports its exit, or an orphan that was
@@ -451,7 +451,6 @@ void AgentLoop::carry_out(const Action& action) {
 // On several nodes the check is over by now: a node that has a place and doesn't start costs all
 // the others a round.
 void AgentLoop::act(const StartRound& a) {
-  if (watch_.is_suspended()) return starter_.postpone(a);
   if (link_) return begin_round(a);
   health_.check_before_round([this, a](const std::string& why) {
     if (why.empty()) return begin_round(a);
@@ -478,7 +477,9 @@ void AgentLoop::begin_round(const StartRound& a) {
   preloader_->when_settled([this, a] { make_workers(a); });
 }
 
+// A job on several nodes can't be suspended: the other nodes would wait for this one.
 void AgentLoop::make_workers(const StartRound& a) {
+  if (watch_.is_suspended() && !link_) return starter_.postpone(a);
   left_overs_.reset();  // nothing of a kill of the last round may reach this one
   if (!services_) {
     services_ = std::make_unique<WorkerServices>(

@@ -52,9 +52,13 @@ class DropPolicy {
   /// one left behind.
   void begin_round(std::size_t queued);
   /// Until the next round: no longer than this.
-  void shorten(Millis patience) { patience_ = std::min(patience_, patience); }
+  void shorten(Millis patience) {
+    patience_ = std::min(patience_, patience);
+    is_suspended_ = false;  // the workers go on, to end
+  }
   /// The job is suspended, and so is what reads it in the same pipeline: that time doesn't count.
   void suspend() { is_suspended_ = true; }
+  [[nodiscard]] bool is_suspended() const { return is_suspended_; }
   void resume();
   [[nodiscard]] Millis patience() const { return patience_; }
   [[nodiscard]] bool is_shortened() const { return patience_ < limits_.patience; }

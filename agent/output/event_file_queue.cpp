@@ -79,16 +79,23 @@ int EventFileQueue::make_room(std::string_view& bytes) {
   return 0;
 }
 
-// A reader goes on there, as after a rotation.
-void EventFileQueue::begin_anew() {
-  const auto at = begins_at_ + size_;
-  fd_.reset();
-  is_torn_ = false;
-  if (open_file() != 0 || !is_rotating_ || size_ != 0) return;
-  const std::string line = event_file_line(at);
-  if (::write(fd_.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size())) return;
-  begins_at_ = at;
-  size_ = line.size();
+// One in place of a removed one: a reader goes on there, as after a rotation.
+int EventFileQueue::continue_file() {
+  if (!continues_at_) return 0;
+  if (is_rotating_ && size_ == 0) {
+    const std::string line = event_file_line(*continues_at_);
+    const ssize_t n = ::write(fd_.get(), line.data(), line.size());
+    if (n != static_cast<ssize_t>(line.size())) {
+      const int why = n < 0 ? errno : ENOSPC;
+      if (n > 0 && ::ftruncate(fd_.get(), 0) != 0) is_torn_ = true;
+      fd_.reset();
+      return why;
+    }
+    begins_at_ = *continues_at_;
+    size_ = line.size();
+  }
+  continues_at_.reset();
+  return 0;
 }
 
 // By hand: what follows belongs into a file that can be read.
@@ -118,9 +125,15 @@ std::size_t EventFileQueue::write_once(std::string_view bytes) {
     lose(bytes, refused());
     return bytes.size();
   }
-  if (fd_ && !is_in_line_ && is_removed()) begin_anew();
+  if (fd_ && !is_in_line_ && is_removed()) {
+    continues_at_ = begins_at_ + size_;
+    is_torn_ = false;
+    fd_.reset();
+  }
   if (!fd_) {
-    if (const int why = open_file(); why != 0) return refuse(bytes, why);
+    int why = open_file();
+    if (why == 0) why = continue_file();
+    if (why != 0) return refuse(bytes, why);
   }
   if (is_torn_) {
     const char end = '\n';

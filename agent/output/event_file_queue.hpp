@@ -3,6 +3,7 @@
 #include "agent/output/batch_queue.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -32,13 +33,14 @@ class EventFileQueue final : public BatchQueue {
   int make_room(std::string_view& bytes);  // errno or 0
   int rotate();                            // errno or 0
   [[nodiscard]] bool is_removed() const;
-  void begin_anew();
+  int continue_file();  // errno or 0
 
   std::string path_;
   std::uint64_t largest_;
   UniqueFd fd_;
   std::uint64_t begins_at_ = 0;  // position of the file's first byte
   std::uint64_t size_ = 0;
+  std::optional<std::uint64_t> continues_at_;  // the next file's begin: this one was removed
   bool is_rotating_ = false;  // it has a limit, and is a regular file
   bool is_in_line_ = false;  // the last write took a part of a line
   bool is_torn_ = false;      // the file ends in a line whose rest is lost

@@ -1,7 +1,5 @@
 #include "agent/output/file_system_check.hpp"
 
-#include "common/duration.hpp"
-
 #include <sys/vfs.h>
 
 #include <algorithm>
@@ -18,8 +16,6 @@
 namespace acc::agent {
 
 namespace {
-
-constexpr Millis kPatience{2'000};
 
 /// Owned by the thread as well, which may stay in the kernel for ever.
 struct Question {
@@ -47,7 +43,7 @@ bool is_local(std::filesystem::path path) {
 
 }  // namespace
 
-bool file_system_answers(const std::string& path) {
+bool file_system_answers(const std::string& path, Millis patience) {
   static std::set<std::string> local;
   static std::map<std::string, std::shared_ptr<Question>> asked;
   if (path.empty() || local.contains(path)) return true;
@@ -69,7 +65,7 @@ bool file_system_answers(const std::string& path) {
   }
   asked[path] = question;
   std::unique_lock lock{question->mutex};
-  if (!question->changed.wait_for(lock, kPatience, [&] { return question->is_answered; }))
+  if (!question->changed.wait_for(lock, patience, [&] { return question->is_answered; }))
     return false;
   if (question->is_local) local.insert(path);
   return true;

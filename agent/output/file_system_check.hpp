@@ -1,5 +1,7 @@
 #pragma once
 
+#include "common/duration.hpp"
+
 #include <string>
 
 namespace acc::agent {
@@ -12,6 +14,7 @@ namespace acc::agent {
 /// about that path is still open, which gives false; local file systems are asked once. True where
 /// no thread can be made to ask. One that waits for a FUSE file system ends with that, and this
 /// process with it.
-[[nodiscard]] bool file_system_answers(const std::string& path);
+/// @param patience  in place of the 2 s
+[[nodiscard]] bool file_system_answers(const std::string& path, Millis patience = Millis{2'000});
 
 }  // namespace acc::agent

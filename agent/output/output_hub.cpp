@@ -355,6 +355,7 @@ void OutputHub::suspended() { destinations_->suspend(); }
 void OutputHub::resumed() {
   destinations_->resume();
   pump_->resume();
+  watch_destinations();
 }
 
 void OutputHub::count_output() {

@@ -49,6 +49,11 @@ OutputQueue::News OutputQueue::news(Instant now) {
   return News::recovered;
 }
 
+void OutputQueue::resume() {
+  policy_.resume();
+  filled_at_ = clock_now();
+}
+
 std::optional<Losses> OutputQueue::losses() const {
   const auto lost = lost_.count();
   if (lost.bytes == 0 && !policy_.is_dropping()) return std::nullopt;
@@ -69,6 +74,7 @@ std::optional<Losses> OutputQueue::losses() const {
 std::optional<Instant> OutputQueue::stuck_at() const {
   const auto bytes = queued();
   if (told_.stuck || told_.degraded || bytes == 0 || bytes >= queue_bytes_) return std::nullopt;
+  if (policy_.is_suspended()) return std::nullopt;
   return std::max(filled_at_, last_progress()) + policy_.patience();
 }
 

@@ -43,7 +43,7 @@ class OutputQueue : public std::enable_shared_from_this<OutputQueue> {
   void begin_round() { policy_.begin_round(queued()); }
   void shorten_patience(Millis patience) { policy_.shorten(patience); }
   void suspend() { policy_.suspend(); }
-  void resume() { policy_.resume(); }
+  void resume();
 
   /// stuck: it has taken nothing for the patience, and there still is room.
   enum class News { none, stuck, degraded, recovered };

@@ -122,8 +122,10 @@ void JobWatch::round_ended(bool is_lost, Instant now) {
     hangs_.look(board_->beats(), std::vector<bool>(parts_.workers.records().size(), false),
                 clock_now());
   saw_checkpoint_ = saw_checkpoint_ || board_->checkpoints() > 0;
+  // The other workers have had no SIGTERM yet.
+  constexpr Millis kPatience{200};
   if (const auto learned = hangs_.learned();
-      learned && !times_file_.empty() && file_system_answers(times_file_))
+      learned && !times_file_.empty() && file_system_answers(times_file_, kPatience))
     write_learned_times(times_file_, *learned);
   board_ = nullptr;
   is_judging_ = false;

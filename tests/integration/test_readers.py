@@ -1,5 +1,5 @@
 """Readers and disks that are slower than the workers, stand still or go away; each test is named for what the user saw."""
-import os, select, signal, subprocess, tempfile, threading, time, unittest
+import os, select, shutil, signal, subprocess, tempfile, threading, time, unittest
 
 from harness import PATIENCE, JobTest, is_root, main, state_of, until
 from stuck_folder import StuckFolder
@@ -50,8 +50,9 @@ class Slow(JobTest):
     @unittest.skipUnless(is_root() and os.path.exists("/dev/fuse"), "needs a file system of our own")
     def test_a_server_of_files_that_was_away_held_up_the_restarts(self):
         folder = tempfile.mkdtemp(prefix="acc-away-")
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
         stuck = StuckFolder(folder + "/stuck")
-        self.addCleanup(lambda: (stuck.give_up(), os.rmdir(stuck.place), os.unlink(folder + "/step"), os.rmdir(folder)))
+        self.addCleanup(stuck.give_up)
         job = self.job(f"--num_processes 1 --max_restarts 2 --max_no_progress 5 --progress_file {folder}/step", "mark=up after=500ms exit=3")
         job.wait_events("up", 1)
         os.symlink(stuck.place + "/step", folder + "/step")  # now it is there that the loop would look

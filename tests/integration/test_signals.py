@@ -93,11 +93,11 @@ class Signals(JobTest):
         self.assertEqual(job.wait(5), 143)
 
     def test_a_suspended_job_began_its_next_attempt(self):
-        job = self.job("--num_processes 1 --max_restarts 5 --restart_delay 1s", "mark=up attempt=0 exit=1 any attempt=1 exit=1 any hold")
+        job = self.job("--num_processes 1 --max_restarts 5 --restart_delay 4s", "mark=up attempt=0 exit=1 any attempt=1 exit=1 any hold")
         until(lambda: "restart 2 of 5" in job.stderr, "the wait before the second restart")
         job.process.send_signal(signal.SIGTSTP)
         until(lambda: state_of(job.pid) == "T", "the launcher to stop")
-        time.sleep(2.5)  # nothing tells that it would have begun by now
+        time.sleep(6)  # nothing tells that it would have begun by now
         self.assertEqual(len(job.events("up")), 2)
         job.process.send_signal(signal.SIGCONT)
         job.wait_events("up", 3)
