@@ -67,6 +67,13 @@ bool has_account(uid_t uid) {
   return user && user->has_account;
 }
 
+void tell_of_failed_handler(const std::exception& failed) noexcept {
+  try {
+    log::error("daemon_handler_failed", {{"why", failed.what()}});
+  } catch (const std::exception&) {  // no memory for that either
+  }
+}
+
 class Daemon {
  public:
   Daemon(LoadSettings load, Settings settings)
@@ -176,10 +183,16 @@ Result<void> Daemon::open(const StartJobs& start_jobs) {
 Result<void> Daemon::load_job_files() {
   std::optional<Result<void>> loaded;
   asio::co_spawn(io_, run_.reload(settings_), [&](std::exception_ptr failed, Result<void> done) {
-    if (failed) std::rethrow_exception(failed);
-    loaded = std::move(done);
+    loaded = failed ? Error{Errc::exhausted, "no memory or no thread to read the job files"}
+                    : std::move(done);
   });
-  while (!loaded) io_.run_one();
+  while (!loaded) {
+    try {
+      io_.run_one();
+    } catch (const std::exception& error) {
+      tell_of_failed_handler(error);
+    }
+  }
   return *loaded;
 }
 
@@ -277,23 +290,17 @@ int Daemon::run(const StartJobs& start_jobs) {
 // What one handler could not do, for want of memory or threads, ends that alone: jobs go on, and
 // where this is the first process of a container they would end with it.
 void Daemon::run_loop() {
-  const auto tell = [](const std::exception& failed) noexcept {
-    try {
-      log::error("daemon_handler_failed", {{"why", failed.what()}});
-    } catch (const std::exception&) {  // no memory for that either
-    }
-  };
   for (;;) {
     try {
       if (!is_stopping_) signals_.start();  // where the handler couldn't wait for the next one
     } catch (const std::exception& error) {
-      tell(error);
+      tell_of_failed_handler(error);
     }
     try {
       io_.run();
       return;
     } catch (const std::exception& error) {
-      tell(error);
+      tell_of_failed_handler(error);
     }
   }
 }

@@ -45,9 +45,14 @@ awaitable<Result<void>> JobFileLoader::load() {
   if (is_loading_) co_return Result<void>{};
   is_loading_ = true;
   Result<void> loaded;
-  while (loads_again_) {
-    loads_again_ = false;
-    loaded = co_await load_all();
+  try {
+    while (loads_again_) {
+      loads_again_ = false;
+      loaded = co_await load_all();
+    }
+  } catch (...) {  // memory or threads ran out; the next reload may have them
+    is_loading_ = false;
+    throw;
   }
   is_loading_ = false;
   co_return loaded;

@@ -43,6 +43,7 @@ namespace {
 /// A working directory on a server that doesn't answer.
 constexpr auto kSetUpLimit = 30s;
 constexpr auto kRecordAgain = 5s;
+constexpr auto kLookAgain = 5s;  // whether the node is drained still
 
 UniqueFd guardian_of(const StoredJob& job) {
   if (job.guardian.pid == 0) return {};
@@ -61,7 +62,7 @@ JobKeeper::JobKeeper(asio::io_context& io, ServiceSettings settings)
 
 JobKeeper::~JobKeeper() {
   files_.join();
-  if (accounts_) accounts_->join();
+  accounts_.join();
 }
 
 void JobKeeper::spawn(const char* what, awaitable<void> work) {
@@ -294,10 +295,7 @@ awaitable<void> JobKeeper::carry_out(JobPtr job, JobAction action) {
   } else if (std::holds_alternative<KillGuardian>(action)) {
     co_await processes_->kill(job);
   } else if (const auto* delay = std::get_if<ArmDelay>(&action)) {
-    job->delay.expires_after(delay->delay);
-    job->delay.async_wait([this, job](boost::system::error_code cancelled) {
-      if (!cancelled && !is_closed_) change(job, DelayOver{});
-    });
+    arm_delay(job, delay->delay);
   } else if (const auto* kill = std::get_if<ArmKill>(&action)) {
     job->kill.expires_after(kill->delay);
     job->kill.async_wait([this, job](boost::system::error_code cancelled) {
@@ -314,13 +312,27 @@ awaitable<void> JobKeeper::carry_out(JobPtr job, JobAction action) {
   }
 }
 
+void JobKeeper::arm_delay(const JobPtr& job, Delay delay) {
+  job->delay.expires_after(delay);
+  job->delay.async_wait([this, job](boost::system::error_code cancelled) {
+    if (cancelled || is_closed_) return;
+    auto& life = job->stored.life;
+    // One that has never run waits as those in the queue do; it has its slots.
+    const bool waits = is_drained() && life.starts == 0 && life.phase == Phase::delayed;
+    if (!waits) return change(job, DelayOver{});
+    life.reason = waiting_words(*job->stored.submission, drained_, slots_);
+    arm_delay(job, kLookAgain);
+  });
+}
+
 awaitable<Result<void>> JobKeeper::record(JobPtr job) {
   std::function<Result<void>()> write = [this, id = job->id(), text = encode_job(job->stored)] {
     return folder_->write_record(id, text);
   };
   auto written = co_await on_pool(files_, std::move(write));
   job->not_recorded = written ? std::string{} : written.error().what;
-  if (written.has_error()) record_again_later();
+  // Without its folder, which was removed by hand, there is nothing to write to.
+  if (written.has_error() && written.error().errnum != ENOENT) record_again_later();
   co_return written;
 }
 
@@ -388,7 +400,9 @@ awaitable<std::string> JobKeeper::find_user(JobPtr job) {
   if (job->user) co_return std::string{};
   auto user = co_await look_up(job->stored.uid, job->stored.gid);
   if (user.has_error()) co_return user.error().what;
-  if (const auto why = refusal_of_account(*user); why && ::geteuid() == 0) co_return why->what;
+  if (refusal_of_account(*user) && ::geteuid() == 0)
+    co_return "the user data base doesn't know uid " + std::to_string(job->stored.uid) +
+        " now (`getent passwd`)";
   job->user = std::move(*user);
   co_return std::string{};
 }
@@ -509,16 +523,12 @@ awaitable<void> JobKeeper::watch(JobPtr job) {
 
 awaitable<Result<LoginUser>> JobKeeper::look_up(uid_t uid, gid_t gid) {
   std::function<Result<LoginUser>()> ask_system = [uid, gid] { return look_up_user(uid, gid); };
-  co_return co_await on_pool(accounts(), std::move(ask_system));
-}
-
-boost::asio::thread_pool& JobKeeper::accounts() {
-  return accounts_ ? *accounts_ : accounts_.emplace(1);
+  co_return co_await on_pool(accounts_, std::move(ask_system));
 }
 
 awaitable<Result<LoginUser>> JobKeeper::look_up(std::string name) {
   std::function<Result<LoginUser>()> ask_system = [name] { return look_up_user(name); };
-  co_return co_await on_pool(accounts(), std::move(ask_system));
+  co_return co_await on_pool(accounts_, std::move(ask_system));
 }
 
 }  // namespace acc::agent::daemon

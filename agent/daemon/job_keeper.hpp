@@ -86,14 +86,14 @@ class JobKeeper {
   [[nodiscard]] JobId new_id(const std::string& name) const;
   void record_again_later();
   boost::asio::awaitable<void> record_again();
-  /// For the user data base, which may wait for a directory server: no record waits for that.
-  boost::asio::thread_pool& accounts();
+  void arm_delay(const JobPtr& job, Delay delay);
 
   boost::asio::io_context& io_;
   ServiceSettings settings_;
   std::optional<StateFolder> folder_;
   boost::asio::thread_pool files_{1};
-  std::optional<boost::asio::thread_pool> accounts_;  ///< from the first use on
+  /// For the user data base, which may wait for a directory server: no record waits for that.
+  boost::asio::thread_pool accounts_{1};
   LauncherTrials trials_{settings_, files_};
   EventLog events_{files_};
   std::optional<JobProcesses> processes_;  ///< from start() on

@@ -292,11 +292,11 @@ bool has_slots(const JobLife& life) {
   return life.phase != Phase::queued && life.phase != Phase::ended;
 }
 
-std::string with_delay(const std::string& text, Delay delay) {
-  if (delay <= Delay{0}) return text + "; restarts at once";
+std::string with_delay(const std::string& text, Delay delay, const std::string& then) {
+  if (delay <= Delay{0}) return text + "; " + then + " at once";
   const auto tenths = (delay.count() + 50) / 100;
-  return text + "; restarts in " + std::to_string(tenths / 10) + '.' + std::to_string(tenths % 10) +
-         " s";
+  return text + "; " + then + " in " + std::to_string(tenths / 10) + '.' +
+         std::to_string(tenths % 10) + " s";
 }
 
 JobActions step(JobLife& life, const JobChange& change) {

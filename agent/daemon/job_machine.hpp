@@ -129,7 +129,9 @@ using JobAction = std::variant<AskForSlots, FreeSlots, StartGuardian, StopGuardi
 using JobActions = std::vector<JobAction>;
 
 /// Why a job waits for its restart, and how long it still does.
-[[nodiscard]] std::string with_delay(const std::string& text, Delay delay);
+/// @param then  what follows
+[[nodiscard]] std::string with_delay(const std::string& text, Delay delay,
+                                     const std::string& then = "restarts");
 
 /// Total: an event that means nothing in this state changes nothing.
 [[nodiscard]] JobActions step(JobLife& life, const JobChange& change);

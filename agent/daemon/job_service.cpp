@@ -125,8 +125,8 @@ awaitable<Result<std::string>> JobService::stop(Principal who, JobId id,
   co_await settled(*job);
   const auto& why = (*job)->not_recorded;
   if (why.empty()) co_return std::string{};
-  co_return "if acc-agent is restarted before its disk has room, that one doesn't know of the "
-      "stop: " + why;
+  co_return "if acc-agent is restarted before its record can be written, that one doesn't know of "
+      "the stop: " + why;
 }
 
 awaitable<Result<void>> JobService::signal(Principal who, JobId id, int signo) {

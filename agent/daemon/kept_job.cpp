@@ -29,7 +29,8 @@ JobRecord record_of(const Job& job) {
   record.reason = stored.life.reason;
   if (stored.life.phase == Phase::delayed && !job.is_busy) {  // the timer runs
     const auto left = job.delay.expiry() - std::chrono::steady_clock::now();
-    record.reason = with_delay(record.reason, std::chrono::duration_cast<Delay>(left));
+    record.reason = with_delay(record.reason, std::chrono::duration_cast<Delay>(left),
+                               stored.life.starts == 0 ? "tried again" : "restarts");
   }
   // An end shows when it is recorded and its slots are free: who waits for it may submit the next.
   if (stored.life.phase == Phase::ended && job.is_busy) {

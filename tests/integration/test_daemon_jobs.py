@@ -866,7 +866,7 @@ class JobFiles(Case):
         write(record, json.dumps({**stored, "uid": uid}), 0o600)
         daemon = self.start()
         daemon.do("stop", id=holds)
-        until(lambda: "has no account on this node" in daemon.do("find", id=waits)["reason"], "the reason")
+        until(lambda: f"the user data base doesn't know uid {uid} now" in daemon.do("find", id=waits)["reason"], "the reason")
         self.assertEqual((daemon.do("find", id=waits)["state"], self.marked("waits")), ("waiting", []))
         daemon.do("stop", id=waits)
         self.assertEqual(daemon.ended(waits)["reason"], "stopped before its first start")
