@@ -1,7 +1,6 @@
 """A whole machine that stands still: its guardian, agent and workers are frozen together, or its clocks, too. No worker of it may run
 beside the next round where the kernel can prevent that, and none may make a checkpoint valid afterwards."""
-import unittest
-import os, random, re, signal, subprocess, sys, time
+import contextlib, os, random, re, signal, subprocess, sys, time, unittest
 
 import harness
 import cluster as clusters
@@ -98,6 +97,15 @@ def is_current_from_the_docs():
         return re.search(r"```python\n(import os, socket, time\n.*?)```", f.read(), re.S).group(1)
 
 
+def is_asking(pid):
+    """It has ended, or waits at its agent's socket, which it does nowhere else."""
+    if state_of(pid) in (None, "Z", "X"):
+        return True
+    with contextlib.suppress(OSError):
+        return "poll" in harness.read(f"/proc/{pid}/wchan")
+    return True
+
+
 WRITER = """
 import sys
 log = os.open(os.environ["WRITES"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -170,6 +178,9 @@ class PausedMachine(ClusterTest):
         workers = self.workers(cluster, host)
         pids = sorted(cluster.hosts.processes(host), key=lambda pid: (pid in workers, pid))
         for pid in pids:
+            if pid in workers:
+                # With "yes" in hand it would write when it goes on: a pause at that moment nobody notices. Of its next question it gets no answer.
+                until(lambda: is_asking(pid), "a worker's next question", 10)
             os.kill(pid, signal.SIGSTOP)
         until(lambda: all(state_of(pid) in (None, "T", "Z", "X") for pid in pids), "a machine that stands still", 10)
         begun = time.monotonic_ns()  # its clocks stand at this moment, or would go backwards: no machine's do
