@@ -30,6 +30,7 @@ awaitable<bool> PeerExchange::ask(const boost::asio::any_io_executor& executor, 
   const auto step = deadline.is_late() ? Step::broken : co_await next();
   is_answered = true;
   if (step == Step::has_head) co_return true;
+  stream->abort();  // who is told that no answer came may ask again
   constexpr const char* kMayBeDone = "it may have carried the request out: ask for the state";
   if (!silence.empty())
     error = {504, "no_answer", silence + " (" + kMayBeDone + ")"};

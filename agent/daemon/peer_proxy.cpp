@@ -39,12 +39,7 @@ constexpr std::array<std::string_view, 4> kNames{"Allow", "Retry-After", "X-Acc-
 constexpr Millis kDoubtAfter{2'000};
 
 void log_failure(std::exception_ptr failed) {
-  if (!failed) return;
-  try {
-    std::rethrow_exception(failed);
-  } catch (const std::exception& error) {
-    log::error("peer_failed", {{"why", error.what()}});
-  }
+  if (failed) log::error("peer_failed", {{"why", what_of(failed)}});
 }
 
 /// What of the other daemon's reply the caller gets, but for its body.

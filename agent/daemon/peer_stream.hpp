@@ -48,6 +48,8 @@ class PeerStream final : public ByteStream {
   void cancel() override;
   void end_writing() override;
   void close() override;
+  /// What wasn't sent yet isn't sent any more.
+  void abort();
 
  private:
   using Socket = boost::asio::ip::tcp::socket;

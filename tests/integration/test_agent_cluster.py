@@ -277,6 +277,38 @@ class Proxy(ClusterTest):
         self.assertEqual(silent["code"], "no_answer")
         self.assertIn("is the process there stopped", silent["error"])
 
+    def unsent(self, host):
+        """Bytes that its kernel has still to send to other daemons, also those of closed connections."""
+        table = self.hosts._on(self.hosts.namespace(host), "ss", "-tnH", "state", "all", "dport", f"= :{PORT}")
+        return sum(int(line.split()[2]) for line in table.splitlines())
+
+    def test_a_submission_without_an_answer_became_a_job_once_the_network_was_back(self):
+        """Its user looked for it, found none, and had submitted again."""
+        a, b = self.daemon("a"), self.daemon("b")
+        self.assertEqual(self.curl(a, "http://acc/v1/nodes/b/v1/node")["slots"], 8)
+        self.hosts.partition("b")
+        body = json.dumps({"working_directory": "/", "words": ["--num_processes", "1", "--no_python", "sleep", "60"]})
+        answer = self.curl(a, "--json", body, "http://acc/v1/nodes/b/v1/jobs")
+        self.assertEqual(answer["code"], "no_answer", answer)
+        self.hosts.heal("b")
+        until(lambda: not self.unsent("a"), lambda: f"the end of {self.unsent('a')} bytes", 30)
+        self.assertEqual(self.curl(a, "http://acc/v1/nodes/b/v1/jobs")["jobs"], [])
+
+    def test_a_submission_without_an_answer_became_a_job_once_the_daemon_went_on(self):
+        a, b = self.daemon("a"), self.daemon("b")
+        descriptors = lambda: len(os.listdir(f"/proc/{b.pid}/fd"))
+        before = descriptors()
+        self.assertEqual(self.curl(a, "http://acc/v1/nodes/b/v1/node")["slots"], 8)
+        os.kill(b.pid, signal.SIGSTOP)
+        body = json.dumps({"working_directory": "/", "words": ["--num_processes", "1", "--no_python", "sleep", "60"]})
+        try:
+            answer = self.curl(a, "--json", body, "http://acc/v1/nodes/b/v1/jobs")
+        finally:
+            os.kill(b.pid, signal.SIGCONT)
+        self.assertEqual(answer["code"], "no_answer", answer)
+        until(lambda: descriptors() <= before, "the end of the old connections", 10)
+        self.assertEqual(self.curl(a, "http://acc/v1/nodes/b/v1/jobs")["jobs"], [])
+
     def test_a_secret_is_replaced_without_a_restart(self):
         keys = [os.urandom(32).hex() for _ in range(2)]
         files = {host: self.make_secret("secret-" + host, keys[0]) for host in "ab"}

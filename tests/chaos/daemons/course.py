@@ -540,8 +540,13 @@ class Course:
         def ends():
             self.list_all()
             return all(job["state"] in ENDED for jobs in self.known.values() for job in jobs)
-        self.wait(ends, lambda: "the end of " + str([(host, job["id"], job["state"], job.get("reason")) for host, jobs in self.known.items() for job in jobs
-                                                     if job["state"] not in ENDED]), 60)
+        self.wait(ends, lambda: "the end of " + "; ".join(self.all_of(host, job) for host, jobs in self.known.items() for job in jobs if job["state"] not in ENDED), 60)
+
+    def all_of(self, host, job):
+        """What there is to say of a job that should have ended."""
+        task = next((one for one in self.tasks if host in one.hosts and any(one.token in word for word in job["words"])), None)
+        processes = self.service.with_token(host, task.token) if task else {}
+        return f"{job['id']} on {host}: {job}, processes {processes}, by {'the submission ' + str(task) if task else 'no submission'}"
 
     def judge(self):
         found, workers, known = list(self.found), 0, set()
