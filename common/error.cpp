@@ -39,4 +39,14 @@ Error system_error(int errnum, std::string attempted) {
   return {classify(errnum), std::move(attempted) + ": " + std::strerror(errnum), errnum};
 }
 
+std::string what_of(const std::exception_ptr& failed) {
+  try {
+    std::rethrow_exception(failed);
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "an exception without words";
+  }
+}
+
 }  // namespace acc

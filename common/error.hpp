@@ -2,6 +2,7 @@
 
 #include <boost/system/result.hpp>
 
+#include <exception>
 #include <iosfwd>
 #include <string>
 #include <vector>
@@ -40,5 +41,8 @@ std::ostream& operator<<(std::ostream&, const Error&);
 
 /// "open '/x': No such file or directory", classified by errno.
 Error system_error(int errnum, std::string attempted);
+
+/// What an exception says of itself, for a log. @param failed  not null
+std::string what_of(const std::exception_ptr& failed);
 
 }  // namespace acc

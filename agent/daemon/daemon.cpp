@@ -183,7 +183,7 @@ Result<void> Daemon::open(const StartJobs& start_jobs) {
 Result<void> Daemon::load_job_files() {
   std::optional<Result<void>> loaded;
   asio::co_spawn(io_, run_.reload(settings_), [&](std::exception_ptr failed, Result<void> done) {
-    loaded = failed ? Error{Errc::exhausted, "no memory or no thread to read the job files"}
+    loaded = failed ? Error{Errc::exhausted, "can't read the job files: " + what_of(failed)}
                     : std::move(done);
   });
   while (!loaded) {

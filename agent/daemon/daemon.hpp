@@ -24,8 +24,7 @@ struct JobsRun {
   std::function<void()> close;
 };
 /// Makes the state folder where it is missing, locks it, and finds its jobs again; reload() then
-/// reads the job files for the first time. `unavailable`:
-/// another daemon has the folder.
+/// reads the job files for the first time. `unavailable`: another daemon has the folder.
 using StartJobs = std::function<Result<JobsRun>(boost::asio::io_context&, const Settings&)>;
 /// The settings anew, at SIGHUP.
 using LoadSettings = std::function<Result<Settings>()>;

@@ -341,14 +341,8 @@ asio::awaitable<HttpReply> HttpConnection::State::carry_out(Got got) {
   asio::co_spawn(executor, shared->handler(std::move(asking), std::move(*got.request)),
                  [pending, share = got.share, asked](std::exception_ptr failed, HttpReply reply) {
                    if (failed) {
-                     std::string why = "unknown";
-                     try {
-                       std::rethrow_exception(failed);
-                     } catch (const std::exception& error) {
-                       why = error.what();
-                     } catch (...) {  // nothing can be said of it
-                     }
-                     log::error("request_failed", {{"request", printable(asked)}, {"why", why}});
+                     log::error("request_failed",
+                                {{"request", printable(asked)}, {"why", what_of(failed)}});
                      reply = error_reply({500, "an error of the daemon; its log says more"});
                    }
                    pending->reply = std::move(reply);

@@ -43,7 +43,12 @@ namespace {
 /// A working directory on a server that doesn't answer.
 constexpr auto kSetUpLimit = 30s;
 constexpr auto kRecordAgain = 5s;
-constexpr auto kLookAgain = 5s;  // whether the node is drained still
+
+/// Its first start was postponed: on a drained node it waits as those in the queue do, but has its
+/// slots.
+bool waits_to_begin(const JobLife& life) {
+  return life.phase == Phase::delayed && life.starts == 0;
+}
 
 UniqueFd guardian_of(const StoredJob& job) {
   if (job.guardian.pid == 0) return {};
@@ -67,12 +72,7 @@ JobKeeper::~JobKeeper() {
 
 void JobKeeper::spawn(const char* what, awaitable<void> work) {
   asio::co_spawn(io_, std::move(work), [what](const std::exception_ptr& failed) {
-    if (!failed) return;
-    try {
-      std::rethrow_exception(failed);
-    } catch (const std::exception& e) {
-      log::error("daemon_task_failed", {{"task", what}, {"why", e.what()}});
-    }
+    if (failed) log::error("daemon_task_failed", {{"task", what}, {"why", what_of(failed)}});
   });
 }
 
@@ -317,11 +317,9 @@ void JobKeeper::arm_delay(const JobPtr& job, Delay delay) {
   job->delay.async_wait([this, job](boost::system::error_code cancelled) {
     if (cancelled || is_closed_) return;
     auto& life = job->stored.life;
-    // One that has never run waits as those in the queue do; it has its slots.
-    const bool waits = is_drained() && life.starts == 0 && life.phase == Phase::delayed;
-    if (!waits) return change(job, DelayOver{});
-    life.reason = waiting_words(*job->stored.submission, drained_, slots_);
-    arm_delay(job, kLookAgain);
+    if (!is_drained() || !waits_to_begin(life)) return change(job, DelayOver{});
+    life.reason =
+        waiting_words(*job->stored.submission, drained_, slots_);  // until set_drained({})
   });
 }
 
@@ -361,6 +359,7 @@ void JobKeeper::set_drained(std::string reason) {
     auto& life = job->stored.life;
     if (life.phase == Phase::queued)
       life.reason = waiting_words(*job->stored.submission, drained_, slots_);
+    if (!is_drained() && waits_to_begin(life)) arm_delay(job, Delay{0});
   }
   give_slots();
 }
