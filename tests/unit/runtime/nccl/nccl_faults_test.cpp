@@ -8,6 +8,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <barrier>
 #include <future>
 
@@ -53,8 +54,9 @@ SCENARIO("a rank that never comes: initialisation ends at its limit and names it
     CHECK(error.ranks() == std::vector<int>{1});
     CHECK_THAT(error.what(), Contains("rank 1 of 3 has not joined NCCL after 500 ms; joined: 0 "
                                       "(host here), 2 (host here)"));
-    CHECK(outcomes[rank].took >= 450ms);
   }
+  // One that came later learns it from the first one's limit, and has waited for less.
+  CHECK(std::max(outcomes[0].took, outcomes[2].took) >= 450ms);
 }
 
 SCENARIO("NCCL's own initialisation never ends: an error at its limit, and the abort",
