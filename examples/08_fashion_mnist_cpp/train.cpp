@@ -189,8 +189,9 @@ class Training {
     }
     if (steps == 0) return;  // the checkpoint was that of an epoch's last batch
     save();
+    const double tested = accuracy();
     accelerator_.print("epoch ", number, "/", settings_.epochs, "  loss ",
-                       loss / static_cast<double>(steps), "  test accuracy ", accuracy(), "  ",
+                       loss / static_cast<double>(steps), "  test accuracy ", tested, "  ",
                        seconds(), " s");
   }
 
