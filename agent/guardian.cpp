@@ -453,7 +453,12 @@ int run_guarded(const std::function<int(const GuardianLink&)>& agent_main) {
   }
   if (agent == 0) {
     become_agent(guardian);
-    std::exit(agent_main({guardian, board, wake_fd, pipe_fd}));
+    const GuardianLink link{guardian, board, wake_fd, pipe_fd};
+    const int exit_code = agent_main(link);
+    // A leak sanitizer searches in a child process: killed with an old lease, it would be awaited
+    // for ever.
+    drop_lease(link);
+    std::exit(exit_code);
   }
   // Not before the fork: the agent and its children decide for themselves.
   ::signal(SIGPIPE, SIG_IGN);

@@ -74,6 +74,13 @@ void release_lease(const GuardianLink& guardian) {
   if (guardian.board != nullptr) guardian.board->lease_in_use = false;
 }
 
+void drop_lease(const GuardianLink& guardian) {
+  if (guardian.board == nullptr || guardian.board->lease_in_use) return;
+  guardian.board->lease_ends_ns = 0;
+  // A search that began before would meet what is a child of ours now.
+  wait_for_guardian([&] { return guardian.board->lease_killing.load(); });
+}
+
 // The kernel may have killed the workers while the guardian was frozen, and we may be awake first.
 bool take_lease_end(const GuardianLink& guardian) {
   if (guardian.board == nullptr) return false;

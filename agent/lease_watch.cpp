@@ -119,6 +119,7 @@ void LeaseWatch::check() {
   watch_clock();
   const Look look{*board_};
   const std::int64_t ends = board_->lease_ends_ns;
+  if (ends == 0) return;  // dropped just now
   const LeaseState state = judge();
   if (state == LeaseState::doubted) {
     // The agent asks the coordinator meanwhile; what that confirms is a new lease.

@@ -489,6 +489,32 @@ TEST_CASE("a new lease is not ended by the timer of the one before", "[agent][gu
   CHECK(node.exit_code() == 0);
 }
 
+// With the address sanitizer an agent whose lease was over never ended: the child in which it
+// searched for leaks was killed, and it waits for that one without a limit.
+TEST_CASE("a child that an agent starts at its end outlives a lease that is over",
+          "[agent][guardian]") {
+  Node node{[](AgentSide& side) {
+    side.lease(Millis{1});
+    while (!side.link.board->lease_fired) ::poll(nullptr, 0, 1);
+    drop_lease(side.link);  // in use
+    side.news.say(side.link.board->lease_ends_ns != 0 ? "watched" : "dropped");
+    release_lease(side.link);
+    drop_lease(side.link);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::pause();
+      ::_exit(0);
+    }
+    const bool is_dead = is_dead_within(open_process(child), Millis{500});  // five looks
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    side.news.say(is_dead ? "killed" : "alive");
+  }};
+  CHECK(node.news.line() == "watched");
+  CHECK(node.news.line() == "alive");
+  CHECK(node.exit_code() == 0);
+}
+
 TEST_CASE("a guardian that holds a lease is not suspended: stopped, it could not watch",
           "[agent][guardian]") {
   Node node{[](AgentSide& side) {
