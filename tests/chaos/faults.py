@@ -8,12 +8,6 @@ import harness
 from cluster import PAUSED_CLOCK, PORT, WALL_CLOCK
 
 
-def preloading(library):
-    """Environment. A sanitized program wants its own library first, unless it is told that this one is meant."""
-    more = {"ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"} if harness.SANITIZED else {}
-    return {"LD_PRELOAD": library, **more}
-
-
 class Clocks:
     """19: wall clocks of some hosts that can be set."""
 
@@ -22,7 +16,7 @@ class Clocks:
         self.set_all(0)
 
     def environment(self, host):
-        return {**preloading(WALL_CLOCK), "WALL_CLOCK_FILE": self.files[host]} if host in self.files else {}
+        return {**harness.preloading(WALL_CLOCK), "WALL_CLOCK_FILE": self.files[host]} if host in self.files else {}
 
     def set_all(self, seconds):
         for path in self.files.values():
@@ -41,7 +35,7 @@ class Pauses:
         self.behind = {host: [0, 0] for host in hosts}
 
     def environment(self, host):
-        return {**preloading(PAUSED_CLOCK), "PAUSED_CLOCK_FILE": self.files[host]} if host in self.files else {}
+        return {**harness.preloading(PAUSED_CLOCK), "PAUSED_CLOCK_FILE": self.files[host]} if host in self.files else {}
 
     def stand_still(self, host, nanoseconds, wall):
         behind = self.behind[host]

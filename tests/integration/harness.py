@@ -21,6 +21,12 @@ SANITIZED = os.environ.get("ACC_TEST_SANITIZED", "") == "1"
 NOBODY = 65534
 
 
+def preloading(library):
+    """Environment. A sanitized program wants its own library first, unless it is told that this one is meant."""
+    more = {"ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"} if SANITIZED else {}
+    return {"LD_PRELOAD": library, **more}
+
+
 def is_root():
     return os.geteuid() == 0
 

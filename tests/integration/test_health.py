@@ -2,7 +2,7 @@
 import json, os, signal, tempfile, time, unittest
 
 from cluster import WALL_CLOCK, ClusterTest
-from harness import BIN, SLACK, JobTest, is_root, main, processes_with, read, until, write
+from harness import BIN, SLACK, JobTest, is_root, main, preloading, processes_with, read, until, write
 from hosts import needs_hosts
 
 NVML = os.path.join(BIN, "libfake_nvml.so")
@@ -212,7 +212,7 @@ class SeveralNodes(ClusterTest):
         for host, offset, more in (("a", "+0", ""), ("b", "-7200", f"--events {cluster.folder}/events-b"), ("c", "+90", "--clock_skew 0")):
             clock = os.path.join(cluster.folder, f"clock.{host}")
             write(clock, offset)
-            cluster.start(host, more, env={"LD_PRELOAD": WALL_CLOCK, "WALL_CLOCK_FILE": clock})
+            cluster.start(host, more, env={**preloading(WALL_CLOCK), "WALL_CLOCK_FILE": clock})
         cluster.wait_round(0, 3)
         cluster.nodes["b"].wait_text(r"health of this node: its clock is \d h \d+ min behind the coordinator's")
         def told():

@@ -142,7 +142,7 @@ class PausedMachine(ClusterTest):
         harness.write(self.script, is_current_from_the_docs() + WRITER)
         self.clock = os.path.join(cluster.folder, "clock")
         for host in cluster.names:
-            fake = {"LD_PRELOAD": PAUSED_CLOCK, "PAUSED_CLOCK_FILE": f"{self.clock}.{host}"}
+            fake = {**harness.preloading(PAUSED_CLOCK), "PAUSED_CLOCK_FILE": f"{self.clock}.{host}"}
             cluster.start(host, env={"WRITES": self.writes, **fake}, program=["--no_python", sys.executable, self.script])
         return cluster
 

@@ -387,7 +387,7 @@ class WallClocks(StrangersTest):
             clocks[host] = os.path.join(cluster.folder, f"clock.{host}")
             with open(clocks[host], "w") as f:
                 f.write(offset)
-            cluster.start(host, env={"LD_PRELOAD": WALL_CLOCK, "WALL_CLOCK_FILE": clocks[host]})
+            cluster.start(host, env={**harness.preloading(WALL_CLOCK), "WALL_CLOCK_FILE": clocks[host]})
         before = cluster.wait_round(0, 3)
         cluster.nodes["b"].wait_text(r"its clock is \d h \d+ min behind")  # the skew is noted, and that is all
         for offset in ("-3600", "+7200", "+0"):
