@@ -253,7 +253,7 @@ class Ends(OnHosts):
         self.nothing_left(job)
 
     def test_a_job_whose_first_host_is_lost_ends_with_a_word_about_it(self):
-        job = self.started(flags="--join_timeout 12s")
+        job = self.started(flags="--dead_after 6s --lease 12s --join_timeout 12s")  # the lease ends before the patience of a stop
         a = self.hosts.address("a")
         transport = next(pid for pid in harness.children_of(job.agent) if a in processes_with(job.token).get(pid, "").split("--life_line")[0].split())
         os.kill(transport, signal.SIGKILL)
@@ -411,8 +411,9 @@ class Output(OnHosts):
             time.sleep(0.3)
             return written() - before < 4000  # heartbeats go on
         until(stands_still, "the workers' output to stop", 30)
+        bound = (64 if not harness.SANITIZED else 256) << 10  # a sanitizer keeps a shadow, and what was freed for a while
         for pid in [agent, *mine]:
-            self.assertLess(rss_kib(pid), 64 << 10, read(f"/proc/{pid}/cmdline"))
+            self.assertLess(rss_kib(pid), bound, read(f"/proc/{pid}/cmdline"))
         job.process.send_signal(signal.SIGINT)
         self.assertNotEqual(job.wait(30), 0)
         self.nothing_left(job)
