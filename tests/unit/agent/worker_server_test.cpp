@@ -625,7 +625,11 @@ TEST_CASE("eight ranks exchange their addresses", "[agent][worker_server]") {
 }
 
 TEST_CASE("eight ranks exchange their addresses within 10 ms", "[agent][worker_server][timing]") {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  constexpr auto kBound = 50ms;  // instrumented code takes longer
+#else
   constexpr auto kBound = 10ms;
+#endif
   constexpr int kTries = 50;  // another program may have the processor
   auto best = exchange_addresses();
   for (int i = 1; i < kTries && best >= kBound; ++i) best = std::min(best, exchange_addresses());
