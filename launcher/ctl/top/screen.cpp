@@ -41,6 +41,20 @@ bool is_set(const char* name) {
   return value != nullptr && *value != '\0';
 }
 
+/// Whether SIGTSTP has a handler when the first screen is made decides whether ncurses ignores the
+/// signal while it draws, and so has the kernel drop one that is pending. Ours is never called: the
+/// signal is blocked.
+class KeepsSuspendKey {
+ public:
+  KeepsSuspendKey() : before_{std::signal(SIGTSTP, [](int) {})} {}
+  ~KeepsSuspendKey() { std::signal(SIGTSTP, before_); }
+  KeepsSuspendKey(const KeepsSuspendKey&) = delete;
+  KeepsSuspendKey& operator=(const KeepsSuspendKey&) = delete;
+
+ private:
+  decltype(SIG_DFL) before_;
+};
+
 /// Where nothing names a locale (a container, ssh without SendEnv), a terminal still shows UTF-8.
 bool choose_locale() {
   const bool is_named = is_set("LC_ALL") || is_set("LC_CTYPE") || is_set("LANG");
@@ -181,8 +195,11 @@ Result<std::unique_ptr<Screen>> Screen::open() {
   if (const auto error = look_at_terminal()) return *error;
   std::unique_ptr<Screen> screen{new Screen};
   screen->has_utf8_ = choose_locale();
-  if (::newterm(nullptr, stdout, stdin) == nullptr)
-    return no_terminal("this terminal can't be used");
+  {
+    const KeepsSuspendKey while_made;
+    if (::newterm(nullptr, stdout, stdin) == nullptr)
+      return no_terminal("this terminal can't be used");
+  }
   for (const int signo : kFaults) std::signal(signo, on_fault);
   ::set_escdelay(kEscapeDelayMs);
   ::cbreak();
