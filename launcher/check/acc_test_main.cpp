@@ -74,8 +74,9 @@ class Test {
     words.insert(words.end(), command_.worker.begin(), command_.worker.end());
     std::optional<int> code;
     try {
-      OutputReader reader{[this](std::string_view line) { report_.take_line(line); }};
+      OutputReader reader;
       report_.output = reader.output();
+      reader.start([this](std::string_view line) { report_.take_line(line); });
       code = launcher::launch(words, guardian, has_output);
       reader.finish();
       report_.output = STDOUT_FILENO;

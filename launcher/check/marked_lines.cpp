@@ -35,7 +35,7 @@ MarkedLine read_marked_line(std::string_view line) {
   return found;
 }
 
-OutputReader::OutputReader(Take take) : take_{std::move(take)} {
+OutputReader::OutputReader() {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw std::system_error{errno, std::generic_category()};
   reader_.reset(ends[0]);
@@ -44,6 +44,10 @@ OutputReader::OutputReader(Take take) : take_{std::move(take)} {
   output_.reset(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3));
   if (!output_ || ::dup2(writer.get(), STDOUT_FILENO) < 0)
     throw std::system_error{errno, std::generic_category()};
+}
+
+void OutputReader::start(Take take) {
+  take_ = std::move(take);
   // Signals are the launch's.
   sigset_t all, before;
   ::sigfillset(&all);
@@ -55,10 +59,10 @@ OutputReader::OutputReader(Take take) : take_{std::move(take)} {
 OutputReader::~OutputReader() { finish(); }
 
 void OutputReader::finish() {
-  if (!thread_.joinable()) return;
+  if (std::exchange(is_finished_, true)) return;
   std::fflush(stdout);
   ::dup2(output_.get(), STDOUT_FILENO);  // closes the writer's only end, which the thread sees
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void OutputReader::read_lines() const {

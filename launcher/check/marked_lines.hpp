@@ -30,11 +30,15 @@ struct MarkedLine {
 class OutputReader {
  public:
   using Take = std::function<void(std::string_view line)>;
-  /// @throws std::system_error: no pipe, or no thread
-  explicit OutputReader(Take take);
+  /// Standard output goes into a pipe from now on.
+  /// @throws std::system_error: no pipe
+  OutputReader();
   ~OutputReader();
   OutputReader(const OutputReader&) = delete;
   OutputReader& operator=(const OutputReader&) = delete;
+  /// Once: a thread gives each line to `take`, which sees what was written before this call.
+  /// @throws std::system_error: no thread
+  void start(Take take);
   /// Standard output is as before, and all that came has been taken.
   void finish();
   /// The former standard output, for what `take` prints.
@@ -47,6 +51,7 @@ class OutputReader {
   UniqueFd output_;
   UniqueFd reader_;
   std::thread thread_;
+  bool is_finished_ = false;
 };
 
 }  // namespace acc::check

@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <vector>
@@ -40,13 +41,22 @@ TEST_CASE("a machine's check is the same after its way as JSON", "[check]") {
 TEST_CASE("standard output comes line by line, and is what it was afterwards", "[check]") {
   std::vector<std::string> lines;
   {
-    OutputReader reader{[&](std::string_view line) { lines.emplace_back(line); }};
+    OutputReader reader;
+    reader.start([&](std::string_view line) { lines.emplace_back(line); });
     const std::string text = "one\ntw";
     REQUIRE(::write(STDOUT_FILENO, text.data(), text.size()) == 6);
     REQUIRE(::write(STDOUT_FILENO, "o\nthree", 7) == 7);
     reader.finish();
   }
   CHECK(lines == std::vector<std::string>{"one", "two", "three"});
+  const int before = ::dup(STDOUT_FILENO);
+  { const OutputReader never_started; }
+  struct stat mine {};
+  struct stat now {};
+  REQUIRE(::fstat(before, &mine) == 0);
+  REQUIRE(::fstat(STDOUT_FILENO, &now) == 0);
+  CHECK(mine.st_ino == now.st_ino);
+  ::close(before);
 }
 
 }  // namespace acc::check
