@@ -9,13 +9,14 @@ export ACC_NCCL_LIBRARY="$bin/libfake_nccl.so" ACC_CUDART_LIBRARY="$bin/libfake_
 export ACC_CUDA_DRIVER_LIBRARY="$bin/libfake_cudart.so"
 export ACC_CUBLAS_LIBRARY="$bin/libfake_cublas.so" ACC_GPU_TRAINER="$bin/fashion_mnist_on_fakes"
 export ACC_GPU_BUDGET=1 ACC_GPU_GOALS=off
+# ACC_GPU_FAKE_STEPS: what is run where nothing is said (all).
 unset FAKE_NCCL FAKE_CUDA CUDA_VISIBLE_DEVICES NCCL_HOSTID OUT
 wrong=0
 
 # expect STATUS LAST_LINE FAKE_CUDA FAKE_NCCL [STEPS]
 expect() {
   local output status
-  output=$(FAKE_CUDA="$3" FAKE_NCCL="$4" ACC_GPU_STEPS="${5:-}" "$here/run.sh" "$bin" 2>&1)
+  output=$(FAKE_CUDA="$3" FAKE_NCCL="$4" ACC_GPU_STEPS="${5:-${ACC_GPU_FAKE_STEPS:-}}" "$here/run.sh" "$bin" 2>&1)
   status=$?
   if [ $status -ne "$1" ] || ! grep -q "$2" <<<"$(tail -n 1 <<<"$output")"; then
     echo "FAILED: with FAKE_CUDA='$3' FAKE_NCCL='$4': status $status, expected $1 and '$2'; it said:"

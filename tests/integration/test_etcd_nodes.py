@@ -12,7 +12,7 @@ RESTARTS = "--max_restarts 5"
 # The last of several to be started on a busy machine is no spare.
 UNHURRIED = TIMES.replace("--last_call 1s", "--last_call 4s")
 # Of jobs that lose no host: longer than a machine stands still now and then.
-STEADY = f"--dead_after {5 * SLACK:g}s --lease {11 * SLACK:g}s --join_timeout 20s --last_call 4s --grace 2s --restart_delay 0"
+STEADY = f"--dead_after {5 * SLACK:g}s --lease {11 * SLACK:g}s --join_timeout {20 * SLACK:g}s --last_call 4s --grace 2s --restart_delay 0"
 needs_etcd = unittest.skipUnless(shutil.which("etcd") and shutil.which("etcdctl"), "not installed: etcd, etcdctl (Debian: etcd-server etcd-client)")
 
 
