@@ -2,6 +2,7 @@
 
 #include "agent/pmi_session.hpp"
 #include "agent/spawn_child.hpp"
+#include "common/signals_blocked.hpp"
 
 #include <fcntl.h>
 #include <linux/sched.h>  // clone_args, CLONE_INTO_CGROUP
@@ -242,13 +243,12 @@ std::variant<Spawned, SpawnFailure> HeldChildren::add(const SpawnRequest& reques
   spawner_.fill(child, request, alive_.get(), count_ % counters);
   child.gate = &gates_[count_ == 0 ? 0 : 1];
   child.state = in_making;
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);  // no handler may run in the child on our memory
   int pidfd = -1;
-  const long pid = clone_child(child, request.cgroup_fd, pidfd);
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  long pid = -1;
+  {
+    const AllSignalsBlocked blocked;  // no handler may run in the child on our memory
+    pid = clone_child(child, request.cgroup_fd, pidfd);
+  }
   if (pid < 0) {
     child.state = gone;
     return SpawnFailure{static_cast<int>(-pid), "clone"};

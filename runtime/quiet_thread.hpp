@@ -1,7 +1,6 @@
 #pragma once
 
-#include <pthread.h>
-#include <signal.h>
+#include "common/signals_blocked.hpp"
 
 #include <acc/error.hpp>
 #include <system_error>
@@ -14,15 +13,9 @@ namespace acc::runtime {
 /// @throws Error system: the limit of processes is reached.
 template <class Work>
 [[nodiscard]] std::thread quiet_thread(Work&& work) {
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  struct Restore {
-    const sigset_t& mask;
-    ~Restore() { ::pthread_sigmask(SIG_SETMASK, &mask, nullptr); }
-  } restore{before};
+  const AllSignalsBlocked blocked;
   try {
-    return std::thread{std::forward<Work>(work)};  // inherits the mask
+    return std::thread{std::forward<Work>(work)};
   } catch (const std::system_error& error) {
     throw Error{ErrorCode::system, "start a thread: " + error.code().message() +
                                        " (ulimit -u, or the container's limit of processes)"};

@@ -3,6 +3,7 @@
 #include "agent/small_file.hpp"
 #include "agent/spawn.hpp"
 #include "common/exit_codes.hpp"
+#include "common/signals_blocked.hpp"
 #include "common/text.hpp"
 
 #include <fcntl.h>
@@ -226,16 +227,15 @@ struct Forked {
 };
 
 Result<Forked> fork_child(const Prepared& child, int cgroup_fd) {
-  // No handler of ours may run in the child.
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
   int pidfd = -1;
-  const pid_t pid = clone_process(cgroup_fd, pidfd);
-  if (pid == 0) run_child(child);
-  const int why = errno;
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pid_t pid = -1;
+  int why = 0;
+  {
+    const AllSignalsBlocked blocked;  // no handler of ours may run in the child
+    pid = clone_process(cgroup_fd, pidfd);
+    if (pid == 0) run_child(child);
+    why = errno;
+  }
   if (pid < 0) return system_error(why, "start acc-launch: fork");
   Forked forked{pid, UniqueFd{pidfd}};
   if (forked.pidfd) return forked;

@@ -1,5 +1,7 @@
 #include "agent/daemon/host_lookup.hpp"
 
+#include "common/signals_blocked.hpp"
+
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -8,7 +10,6 @@
 #include <netdb.h>
 #include <sys/socket.h>
 
-#include <csignal>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -47,18 +48,13 @@ HostAddresses ask_system(const NodeAddress& of) {
 
 /// Signals are for the daemon's own thread.
 bool start_thread(std::function<void()> work) {
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  bool is_started = true;
+  const AllSignalsBlocked blocked;
   try {
     std::thread{std::move(work)}.detach();
   } catch (const std::system_error&) {
-    is_started = false;
+    return false;
   }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return is_started;
+  return true;
 }
 
 }  // namespace

@@ -1,8 +1,7 @@
 #include "agent/output/output_queue.hpp"
 
+#include "common/signals_blocked.hpp"
 #include "common/text.hpp"
-
-#include <signal.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -112,20 +111,9 @@ void OutputQueue::ensure_thread() {
 }
 
 void OutputQueue::start_thread() {
-  // Signals are the loop's: the new thread inherits a full mask.
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  const auto restore = [&] { ::pthread_sigmask(SIG_SETMASK, &before, nullptr); };
-  try {
-    // Not joined: stop() waits for `ended_`.
-    std::thread{[self = shared_from_this()] { self->run(); }}.detach();
-  } catch (...) {
-    restore();
-    throw;
-  }
-  restore();
+  const AllSignalsBlocked blocked;  // signals are the loop's
+  // Not joined: stop() waits for `ended_`.
+  std::thread{[self = shared_from_this()] { self->run(); }}.detach();
   started_ = true;
 }
 

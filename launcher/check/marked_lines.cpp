@@ -1,8 +1,8 @@
 #include "launcher/check/marked_lines.hpp"
 
+#include "common/signals_blocked.hpp"
+
 #include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <array>
@@ -48,12 +48,8 @@ OutputReader::OutputReader() {
 
 void OutputReader::start(Take take) {
   take_ = std::move(take);
-  // Signals are the launch's.
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  const AllSignalsBlocked blocked;  // signals are the launch's
   thread_ = std::thread{[this] { read_lines(); }};
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 OutputReader::~OutputReader() { finish(); }

@@ -1,4 +1,5 @@
 #include "common/duration.hpp"
+#include "common/signals_blocked.hpp"
 #include "runtime/timeout.hpp"
 
 #include <unistd.h>
@@ -7,7 +8,6 @@
 #include <acc/prefetch.hpp>
 #include <algorithm>
 #include <condition_variable>
-#include <csignal>
 #include <exception>
 #include <mutex>
 #include <new>
@@ -26,18 +26,8 @@ constexpr int kStuckStatus = 74;
 
 /// A thread with all signals blocked: the program's handlers don't expect it.
 std::thread start_quietly(auto&& body) {
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  try {
-    std::thread thread{std::forward<decltype(body)>(body)};
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return thread;
-  } catch (...) {
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    throw;
-  }
+  const AllSignalsBlocked blocked;
+  return std::thread{std::forward<decltype(body)>(body)};
 }
 
 }  // namespace

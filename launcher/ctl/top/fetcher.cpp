@@ -1,12 +1,12 @@
 #include "launcher/ctl/top/fetcher.hpp"
 
+#include "common/signals_blocked.hpp"
 #include "common/unique_fd.hpp"
 
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <condition_variable>
-#include <csignal>
 #include <deque>
 #include <mutex>
 #include <optional>
@@ -48,10 +48,6 @@ void Fetcher::Shared::answer(const Wish& wanted) {
 }
 
 void Fetcher::Shared::run() {
-  // Signals are the terminal's business, in the thread that has it.
-  sigset_t all;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
   std::unique_lock lock{mutex};
   for (;;) {
     is_asking = false;
@@ -73,6 +69,7 @@ void Fetcher::Shared::run() {
 }
 
 Fetcher::Fetcher(Source source) : shared_{std::make_shared<Shared>(std::move(source))} {
+  const AllSignalsBlocked blocked;  // signals are for the thread that has the terminal
   std::thread{[shared = shared_] { shared->run(); }}.detach();
 }
 
