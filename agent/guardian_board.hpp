@@ -81,8 +81,9 @@ struct GuardianLink {
 void hold_lease(const GuardianLink& guardian, Instant ends, Millis length);
 /// The workers are gone: nothing has to die when the lease ends.
 void release_lease(const GuardianLink& guardian);
-/// The agent ends and starts no more workers: a lease that was released and is over no longer has
-/// the guardian kill the agent's children. What is left of them the guardian ends after the agent.
+/// The agent ends and starts no more workers: a lease that was released has no end any more, after
+/// which the guardian would kill the agent's children. What is left of them it ends after the
+/// agent.
 void drop_lease(const GuardianLink& guardian);
 /// Whether a lease has run out since the last call. To be asked when a worker has ended, before its
 /// end is taken for a failure, and between hold_lease and the start of a round.
