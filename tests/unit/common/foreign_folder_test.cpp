@@ -76,10 +76,10 @@ bool enter_user_namespace() {
 /// In a user namespace with `map`, which only a process outside of it may write.
 template <class Check>
 bool in_user_namespace(const std::string& map, Check check) {
-  int entered[2];
-  int mapped[2];
-  REQUIRE((::pipe(entered) == 0 && ::pipe(mapped) == 0));
-  const auto result = in_child([&] {
+  return in_child([&] {
+    int entered[2];
+    int mapped[2];
+    if (::pipe(entered) != 0 || ::pipe(mapped) != 0) return false;
     const pid_t inner = ::fork();
     char byte = 0;
     if (inner == 0) {
@@ -87,7 +87,7 @@ bool in_user_namespace(const std::string& map, Check check) {
                          ::close(mapped[1]) == 0 && ::read(mapped[0], &byte, 1) == 1;
       ::_exit(is_in && check() ? 0 : 1);
     }
-    ::close(entered[1]);
+    ::close(entered[1]);  // now its end is seen, too: it may not be allowed to enter one
     const bool is_mapped = inner > 0 && ::read(entered[0], &byte, 1) == 1 &&
                            std::ofstream{"/proc/" + std::to_string(inner) + "/uid_map"}
                                << map << std::flush &&
@@ -96,8 +96,6 @@ bool in_user_namespace(const std::string& map, Check check) {
     int status = 0;
     return inner > 0 && ::waitpid(inner, &status, 0) == inner && is_mapped && status == 0;
   });
-  for (const int fd : {entered[0], entered[1], mapped[0], mapped[1]}) ::close(fd);
-  return result;
 }
 
 /// "ann may write to it": what `setfacl -m u:1001:rwx` does. False: this file system has no ACLs.
