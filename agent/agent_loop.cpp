@@ -389,6 +389,8 @@ void AgentLoop::on_started(const std::optional<StartFailure>& failure) {
     preloader_->fork_ahead(group_.size);
   watch_.round_started(services_->heartbeats(), group_.round, now);
   if (link_) link_->round_started();
+  // Ctrl-Z while they were being made: it reached only those that were there.
+  if (watch_.is_suspended() && !link_) workers_.signal(SIGTSTP);
   if (group_.terminal.rank) terminal_.lent();
   forget_last_attempt();
   course_.round_started();

@@ -168,7 +168,10 @@ class Guardian {
     if (WIFEXITED(status)) {
       const bool gave_up = WEXITSTATUS(status) == to_int(ExitCode::agent_lost);
       write_report(WEXITSTATUS(status), gave_up ? "ended by an error of its own" : "");
-      if (gave_up) sweep_dead_cgroups();
+      if (gave_up) {
+        restore_terminal_modes(modes_);
+        sweep_dead_cgroups();
+      }
       return WEXITSTATUS(status);
     }
     restore_terminal_modes(modes_);

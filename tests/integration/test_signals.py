@@ -104,6 +104,18 @@ class Signals(JobTest):
         job.process.terminate()
         self.assertEqual(job.wait(5), 143)
 
+    def test_workers_that_were_made_during_ctrl_z_ran_while_the_job_was_suspended(self):
+        job = self.job("--num_processes 200", "mark=up hold")
+        until(lambda: children_of(job.agent), "the first worker")
+        job.process.send_signal(signal.SIGTSTP)
+        until(lambda: state_of(job.pid) == "T", "the launcher to stop")
+        until(lambda: len(children_of(job.agent)) == 200, "all workers", 30)
+        until(lambda: {state_of(pid) for pid in children_of(job.agent)} == {"T"}, "all of them to stop", 30)
+        job.process.send_signal(signal.SIGCONT)
+        job.wait_events("up", 200)
+        job.process.terminate()
+        self.assertEqual(job.wait(5), 143)
+
     def test_ctrl_z_into_a_full_pipe_made_a_job_on_several_nodes_deaf(self):
         reading, writing = os.pipe()
         self.addCleanup(os.close, reading)

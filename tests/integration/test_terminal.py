@@ -1,7 +1,7 @@
 """What users see and type in a terminal; each test is named for what they saw."""
 import contextlib, fcntl, os, pty, re, select, shlex, shutil, signal, struct, sys, tempfile, termios, time, unittest
 
-from harness import ACC, FAKE, PATIENCE, SLACK, children_of, is_pending, main, read, until, write
+from harness import ACC, BIN, FAKE, PATIENCE, SLACK, children_of, is_pending, main, preloading, read, until, write
 
 BAR = r'''import os, sys, time
 for i in range(20):
@@ -259,6 +259,16 @@ while step < 120 or not os.path.exists(os.environ["GO"]):
         self.read_until(b"next attempt in")
         self.assertEqual(self.exit_code(), 3)
         self.assertEqual(screen(self.text).count("line of it"), 3)
+
+    def test_an_agent_that_gave_up_left_a_terminal_without_echo(self):
+        self.start("--num_processes 1", ["sh", "-c", "stty -echo; echo quiet; exec sleep 100"],
+                   env={**preloading(os.path.join(BIN, "preloaded.so")), "PRELOADED": "give-up"})
+        self.read_until(b"quiet")
+        shows = lambda: bool(termios.tcgetattr(self.master)[3] & termios.ECHO)
+        self.assertFalse(shows())
+        os.kill(children_of(self.pid)[0], signal.SIGRTMIN + 7)
+        self.assertEqual(self.exit_code(), 70)
+        self.assertTrue(shows())
 
     # ---- Ctrl-C ----
 
@@ -646,7 +656,7 @@ except KeyboardInterrupt:
         os.kill(agent, signal.SIGSTOP)  # it has no processor
         self.addCleanup(lambda: os.path.exists(f"/proc/{agent}") and os.kill(agent, signal.SIGCONT))
         self.type(b"\x03")
-        until(lambda: is_pending(agent, signal.SIGINT) or is_pending(agent, signal.SIGRTMIN), "the key")
+        until(lambda: is_pending(agent, signal.SIGINT) or is_pending(agent, signal.SIGRTMIN + 7), "the key")
         os.kill(launcher, signal.SIGINT)
         until(lambda: is_pending(agent, signal.SIGINT) and not is_pending(launcher, signal.SIGINT), "the signal")
         os.kill(agent, signal.SIGCONT)

@@ -1,5 +1,6 @@
-// LD_PRELOAD=preloaded.so PRELOADED=what: a user's library within an acc-launch that prints its
-// plan, before main().
+// LD_PRELOAD=preloaded.so PRELOADED=what: a user's library within an acc-launch, before main().
+//   give-up  ends an agent that gets SIGRTMIN+7, as an error of its own does
+// Of one that prints its plan alone:
 //   leave  leaves a process behind, in a session of its own, and lets the program run
 //   hang   never lets it run, and ignores SIGTERM
 //   flood  writes without end
@@ -22,7 +23,10 @@ namespace {
 __attribute__((constructor)) void begin(int count, char** words) {
   const char* what = std::getenv("PRELOADED");
   const bool is_trial = count > 1 && words[1] == std::string_view{"--print_plan"};
-  if (what == nullptr || !is_trial) return;
+  if (what == nullptr) return;
+  if (what == std::string_view{"give-up"})
+    ::signal(SIGRTMIN + 7, [](int) { ::_exit(70); });  // docs/exit-codes.md: agent_lost
+  if (!is_trial) return;
   if (what == std::string_view{"hang"}) {
     ::signal(SIGTERM, SIG_IGN);
     stay();
