@@ -97,6 +97,7 @@ class Daemon {
   void run_loop();
   void on_signal(int signo);
   asio::awaitable<void> reload();
+  asio::awaitable<Result<void>> reload_jobs();
   void take_fresh(Settings fresh);
   void arm_stop_timer();
   void stop(int signo);
@@ -309,7 +310,7 @@ void Daemon::on_signal(int signo) {
   if (signo != SIGHUP) return stop(signo);
   if (is_stopping_) return;
   asio::co_spawn(io_, reload(), [](const std::exception_ptr& failed) {
-    if (failed) log::error("reload_failed", {{"why", "an exception"}});
+    if (failed) log::error("reload_failed", {{"why", what_of(failed)}});
   });
 }
 
@@ -336,6 +337,14 @@ void Daemon::take_fresh(Settings fresh) {
   log::set_level(settings_.log_level);
 }
 
+asio::awaitable<Result<void>> Daemon::reload_jobs() {
+  try {
+    co_return co_await run_.reload(settings_);
+  } catch (const std::exception& failed) {  // no memory or thread: the rest may go well
+    co_return Error{Errc::exhausted, failed.what()};
+  }
+}
+
 asio::awaitable<void> Daemon::reload() {
   notifier_.reloading();
   auto fresh = load_();
@@ -345,7 +354,7 @@ asio::awaitable<void> Daemon::reload() {
   } else {
     log::error("reload_refused", {{"why", fresh.error().what}, {"instead", "the old settings"}});
   }
-  const auto done = co_await run_.reload(settings_);
+  const auto done = co_await reload_jobs();
   if (!done) log::error("reload_incomplete", {{"why", done.error().what}});
   if (!is_stopping_ && !socket_->is_in_place()) {
     // A cleaner of temporary files: no client would find us until the next start.

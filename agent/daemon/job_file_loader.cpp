@@ -7,9 +7,13 @@
 #include "common/random.hpp"
 #include "common/text.hpp"
 
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace acc::agent::daemon {
 
@@ -34,10 +38,16 @@ void JobFileLoader::refuse(const std::string& name, const std::string& why) {
           (job_of(name.substr(0, name.rfind('.'))) ? "; its job stays as it was" : ""));
 }
 
+// Records of earlier versions may name a file that has a newer job since.
 JobPtr JobFileLoader::job_of(const std::string& name) const {
+  const auto rank = [](const Job& job) {
+    return std::pair{job.stored.life.phase != Phase::ended, job.stored.submitted_ms};
+  };
+  JobPtr found;
   for (const auto& [id, job] : keeper_.jobs())
-    if (job->stored.job_file == name && !job->is_leaving) return job;
-  return nullptr;
+    if (job->stored.job_file == name && !job->is_leaving && (!found || rank(*found) < rank(*job)))
+      found = job;
+  return found;
 }
 
 awaitable<Result<void>> JobFileLoader::load() {
@@ -51,11 +61,24 @@ awaitable<Result<void>> JobFileLoader::load() {
       loaded = co_await load_all();
     }
   } catch (...) {  // memory or threads ran out; the next reload may have them
-    is_loading_ = false;
+    end_load();
     throw;
   }
-  is_loading_ = false;
+  end_load();
   co_return loaded;
+}
+
+void JobFileLoader::end_load() {
+  is_loading_ = false;
+  was_loaded_ = true;
+  loaded_.cancel();
+}
+
+awaitable<void> JobFileLoader::first_load() {
+  while (is_loading_ && !was_loaded_) {
+    boost::system::error_code woken;
+    co_await loaded_.async_wait(boost::asio::redirect_error(boost::asio::use_awaitable, woken));
+  }
 }
 
 awaitable<Result<void>> JobFileLoader::load_all() {
@@ -69,7 +92,7 @@ awaitable<Result<void>> JobFileLoader::load_all() {
     co_return Result<void>{};
   }
   for (const auto& refused : found->refused) refuse(refused.name, refused.why);
-  stop_job_without_file(*found);
+  co_await stop_job_without_file(*found);
   for (auto& file : found->files) co_await load_one(std::move(file));
   co_return Result<void>{};
 }
@@ -86,7 +109,7 @@ void JobFileLoader::keep_jobs_without_folder() {
   keeper_.events().report("refused", nullptr, "job files " + printable(folder, 200) + ": " + why);
 }
 
-void JobFileLoader::stop_job_without_file(const JobFiles& found) {
+awaitable<void> JobFileLoader::stop_job_without_file(const JobFiles& found) {
   for (const auto& [id, job] : std::map{keeper_.jobs()}) {
     const auto& name = job->stored.job_file;
     if (name.empty()) continue;
@@ -99,6 +122,8 @@ void JobFileLoader::stop_job_without_file(const JobFiles& found) {
     log::info("job_file_gone", {{"job", job->id()}, {"file", name}});
     job->stored.job_file.clear();  // a file of that name will be another job
     keeper_.change(job, StopAsked{});
+    // One that has ended already changes no more. What can't be written is tried again.
+    if (job->stored.life.phase == Phase::ended) (void)co_await keeper_.record(job);
   }
 }
 

@@ -4,20 +4,29 @@
 #include "agent/daemon/job_keeper.hpp"
 #include "agent/daemon/plan_program.hpp"
 
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
 /// Keeps the jobs of jobs.d as their files say: one job a file, started again whenever it ends.
 namespace acc::agent::daemon {
 
 class JobFileLoader {
  public:
-  explicit JobFileLoader(JobKeeper& keeper) : keeper_{keeper} {}
+  JobFileLoader(boost::asio::io_context& io, JobKeeper& keeper) : keeper_{keeper}, loaded_{io} {
+    loaded_.expires_at(boost::asio::steady_timer::time_point::max());
+  }
 
   /// New files become jobs; of a changed one the job starts anew, of a removed one it is stopped. A
   /// file that is refused, or that acc-launch finds wrong, changes nothing, and is reported. A call
   /// during another one makes that one look again.
   boost::asio::awaitable<Result<void>> load();
+  /// Waits while the files are read for the first time: at the daemon's start their jobs get the
+  /// node's slots before those that are submitted.
+  boost::asio::awaitable<void> first_load();
 
  private:
   boost::asio::awaitable<Result<void>> load_all();
+  void end_load();
   boost::asio::awaitable<void> load_one(JobFile file);
   /// What it takes of the node.
   boost::asio::awaitable<Result<PrintedPlan>> check(LoginUser user, const JobFile& file);
@@ -26,13 +35,15 @@ class JobFileLoader {
   /// Why this node can never give so much; empty: it can.
   [[nodiscard]] std::string complaint(const PlanShare& share) const;
   void keep_jobs_without_folder();
-  void stop_job_without_file(const JobFiles& found);
+  boost::asio::awaitable<void> stop_job_without_file(const JobFiles& found);
   void refuse(const std::string& name, const std::string& why);
   [[nodiscard]] JobPtr job_of(const std::string& name) const;
 
   JobKeeper& keeper_;
   bool is_loading_ = false;
   bool loads_again_ = false;
+  bool was_loaded_ = false;
+  boost::asio::steady_timer loaded_;  ///< cancelled when a load has ended
 };
 
 }  // namespace acc::agent::daemon

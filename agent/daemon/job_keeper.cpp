@@ -43,11 +43,31 @@ namespace {
 /// A working directory on a server that doesn't answer.
 constexpr auto kSetUpLimit = 30s;
 constexpr auto kRecordAgain = 5s;
+constexpr auto kAccountLimit = 10s;  ///< acc-ctl waits 15 s for an answer
 
 /// Its first start was postponed: on a drained node it waits as those in the queue do, but has its
 /// slots.
 bool waits_to_begin(const JobLife& life) {
   return life.phase == Phase::delayed && life.starts == 0;
+}
+
+/// The user data base may wait for a directory server, of one user longer than of another.
+/// @param asking  the user for whom it is asked
+awaitable<Result<LoginUser>> ask_accounts(uid_t asking, std::function<Result<LoginUser>()> ask,
+                                          std::string whom) {
+  const auto answer = std::make_shared<Result<LoginUser>>(
+      Error{Errc::exhausted, "no memory to ask the user data base for " + whom});
+  std::function<void()> work = [answer, ask = std::move(ask)] {
+    try {
+      *answer = ask();
+    } catch (const std::exception&) {  // of want of memory
+    }
+  };
+  const bool is_answered = co_await on_own_thread(asking, std::move(work), kAccountLimit);
+  if (is_answered) co_return std::move(*answer);
+  co_return Error{Errc::timed_out,
+                  "the user data base gave no answer within 10 s (`getent passwd " +
+                      printable(whom, 80) + "`)"};
 }
 
 UniqueFd guardian_of(const StoredJob& job) {
@@ -65,10 +85,7 @@ JobKeeper::JobKeeper(asio::io_context& io, ServiceSettings settings)
       slots_{settings_.slots, *settings_.gpus},
       record_timer_{io} {}
 
-JobKeeper::~JobKeeper() {
-  files_.join();
-  accounts_.join();
-}
+JobKeeper::~JobKeeper() { files_->join(); }
 
 void JobKeeper::spawn(const char* what, awaitable<void> work) {
   asio::co_spawn(io_, std::move(work), [what](const std::exception_ptr& failed) {
@@ -83,22 +100,22 @@ awaitable<Result<void>> JobKeeper::start() {
   if (folder.has_error()) co_return folder.error();
   folder_ = std::move(*folder);
   std::function<StateFolder::Contents()> read = [this] { return folder_->read_jobs(); };
-  auto contents = co_await on_pool(files_, std::move(read));
+  auto contents = co_await on_pool(*files_, std::move(read));
   std::function<Result<void>()> claim = [this, &contents] {
     return claim_state_folder(*folder_, own_machine(), contents.jobs, settings_.job_files);
   };
-  if (auto claimed = co_await on_pool(files_, std::move(claim)); claimed.has_error())
+  if (auto claimed = co_await on_pool(*files_, std::move(claim)); claimed.has_error())
     co_return claimed;
   if (auto opened = co_await events_.open(*folder_); opened.has_error()) co_return opened;
   report_damaged(contents.damaged);
   drained_ = trim(folder_->read_note(kDrainedNote));
   processes_.emplace(*folder_, make_jobs_group(), files_);
   trials_.use_group(processes_->group());
-  spawn("earlier trials", end_earlier_trials(processes_->group(), files_));
+  spawn("earlier trials", end_earlier_trials(processes_->group(), *files_));
   const auto spawn_task = [this](const char* what, awaitable<void> work) {
     spawn(what, std::move(work));
   };
-  pruner_.emplace(JobPruner::Parts{io_, files_, *folder_, events_, jobs_, spawn_task},
+  pruner_.emplace(JobPruner::Parts{io_, *files_, *folder_, events_, jobs_, spawn_task},
                   settings_.prune);
   adopt_all(std::move(contents.jobs));
   tell_of_unholdable();
@@ -218,7 +235,7 @@ awaitable<Result<JobPtr>> JobKeeper::add(StoredJob stored, LoginUser user,
   std::function<Result<void>()> make = [this, job, config] {
     return folder_->make_job(job->stored, config);
   };
-  const auto made = co_await on_pool(files_, std::move(make));
+  const auto made = co_await on_pool(*files_, std::move(make));
   if (made.has_error()) {
     jobs_.erase(job->id());
     slots_.free(job->id());
@@ -313,21 +330,26 @@ awaitable<void> JobKeeper::carry_out(JobPtr job, JobAction action) {
 }
 
 void JobKeeper::arm_delay(const JobPtr& job, Delay delay) {
+  if (is_drained() && waits_to_begin(job->stored.life)) return hold_back(job);
   job->delay.expires_after(delay);
   job->delay.async_wait([this, job](boost::system::error_code cancelled) {
     if (cancelled || is_closed_) return;
-    auto& life = job->stored.life;
-    if (!is_drained() || !waits_to_begin(life)) return change(job, DelayOver{});
-    life.reason =
-        waiting_words(*job->stored.submission, drained_, slots_);  // until set_drained({})
+    if (is_drained() && waits_to_begin(job->stored.life)) return;  // just so
+    change(job, DelayOver{});
   });
+}
+
+// Until set_drained({}).
+void JobKeeper::hold_back(const JobPtr& job) {
+  job->delay.expires_after(Delay{0});  // nothing waits for it
+  job->stored.life.reason = "waits for its start; this node is drained: " + drained_;
 }
 
 awaitable<Result<void>> JobKeeper::record(JobPtr job) {
   std::function<Result<void>()> write = [this, id = job->id(), text = encode_job(job->stored)] {
     return folder_->write_record(id, text);
   };
-  auto written = co_await on_pool(files_, std::move(write));
+  auto written = co_await on_pool(*files_, std::move(write));
   job->not_recorded = written ? std::string{} : written.error().what;
   // Without its folder, which was removed by hand, there is nothing to write to.
   if (written.has_error() && written.error().errnum != ENOENT) record_again_later();
@@ -359,7 +381,7 @@ void JobKeeper::set_drained(std::string reason) {
     auto& life = job->stored.life;
     if (life.phase == Phase::queued)
       life.reason = waiting_words(*job->stored.submission, drained_, slots_);
-    if (!is_drained() && waits_to_begin(life)) arm_delay(job, Delay{0});
+    if (waits_to_begin(life)) arm_delay(job, Delay{0});
   }
   give_slots();
 }
@@ -421,10 +443,10 @@ awaitable<void> JobKeeper::start_guardian(JobPtr job) {
   };
   const auto unknown = co_await find_user(job);
   if (!unknown.empty()) co_return postpone(unknown);
+  co_await processes_->group_removed(job);
   auto prepared = request_for(settings_, *folder_, *job, visible_gpus(*job));
   if (prepared.has_error()) co_return fail(to_int(ExitCode::failure), prepared.error().what);
   GuardianRequest request = std::move(*prepared);
-  co_await processes_->group_removed(job);
   const UniqueFd group =
       make_job_group(processes_->group(), job->id(), job->stored.uid, job->user->gid);
   request.cgroup_fd = group.get();
@@ -521,13 +543,14 @@ awaitable<void> JobKeeper::watch(JobPtr job) {
 }
 
 awaitable<Result<LoginUser>> JobKeeper::look_up(uid_t uid, gid_t gid) {
-  std::function<Result<LoginUser>()> ask_system = [uid, gid] { return look_up_user(uid, gid); };
-  co_return co_await on_pool(accounts_, std::move(ask_system));
+  std::function<Result<LoginUser>()> ask = [uid, gid] { return look_up_user(uid, gid); };
+  std::string whom = std::to_string(uid);
+  co_return co_await ask_accounts(uid, std::move(ask), std::move(whom));
 }
 
 awaitable<Result<LoginUser>> JobKeeper::look_up(std::string name) {
-  std::function<Result<LoginUser>()> ask_system = [name] { return look_up_user(name); };
-  co_return co_await on_pool(accounts_, std::move(ask_system));
+  std::function<Result<LoginUser>()> ask = [name] { return look_up_user(name); };
+  co_return co_await ask_accounts(0, std::move(ask), std::move(name));
 }
 
 }  // namespace acc::agent::daemon

@@ -43,6 +43,7 @@ class JobKeeper {
   void change(const JobPtr& job, const JobChange& event);
   /// Writes its record anew.
   boost::asio::awaitable<Result<void>> record(JobPtr job);
+  /// Of the user data base; an error where it gives no answer within 10 s.
   boost::asio::awaitable<Result<LoginUser>> look_up(uid_t uid, gid_t gid);
   boost::asio::awaitable<Result<LoginUser>> look_up(std::string name);
 
@@ -57,7 +58,7 @@ class JobKeeper {
   [[nodiscard]] SlotTable& slots() { return slots_; }
   [[nodiscard]] const SlotTable& slots() const { return slots_; }
   [[nodiscard]] StateFolder& folder() { return *folder_; }
-  [[nodiscard]] boost::asio::thread_pool& files() { return files_; }
+  [[nodiscard]] boost::asio::thread_pool& files() { return *files_; }
   [[nodiscard]] const ServiceSettings& settings() const { return settings_; }
   /// A drained node starts no job that waits; restarts of those that run go on.
   /// @param reason  empty: it starts them
@@ -87,15 +88,15 @@ class JobKeeper {
   void record_again_later();
   boost::asio::awaitable<void> record_again();
   void arm_delay(const JobPtr& job, Delay delay);
+  void hold_back(const JobPtr& job);
 
   boost::asio::io_context& io_;
   ServiceSettings settings_;
   std::optional<StateFolder> folder_;
-  boost::asio::thread_pool files_{1};
-  /// For the user data base, which may wait for a directory server: no record waits for that.
-  boost::asio::thread_pool accounts_{1};
-  LauncherTrials trials_{settings_, files_};
-  EventLog events_{files_};
+  /// Shared with what may end behind the keeper, with the loop.
+  std::shared_ptr<boost::asio::thread_pool> files_ = std::make_shared<boost::asio::thread_pool>(1);
+  LauncherTrials trials_{settings_, *files_};
+  EventLog events_{*files_};
   std::optional<JobProcesses> processes_;  ///< from start() on
   SlotTable slots_;
   bool gives_slots_ = true;  ///< false: jobs of an earlier daemon are still being found again

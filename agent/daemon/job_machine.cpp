@@ -52,18 +52,19 @@ struct End {
   std::string reason{};  ///< without the exit code, which is shown beside it; empty: as `text`
 };
 
-Delay next_delay(JobLife& life, bool has_started, double jitter) {
+/// @param tries  in a row that were in vain, which this one is added to
+Delay next_delay(std::uint32_t& tries, bool has_started, double jitter) {
   RestartPolicy policy;
   policy.delay_max = has_started ? kLongestDelay : kLongestDelayNotStarted;
-  if (!has_started) life.quick_failures = std::max(life.quick_failures, 1U);
-  const Delay delay = restart_delay(policy, life.quick_failures, jitter);
-  if (life.quick_failures < 32) ++life.quick_failures;
+  if (!has_started) tries = std::max(tries, 1U);
+  const Delay delay = restart_delay(policy, tries, jitter);
+  if (tries < 32) ++tries;
   return delay;
 }
 
 JobActions delay_restart(JobLife& life, const End& end) {
   if (end.lived >= kHealthyAfter) life.quick_failures = 0;
-  const Delay delay = next_delay(life, end.has_started, end.jitter);
+  const Delay delay = next_delay(life.quick_failures, end.has_started, end.jitter);
   ++life.starts_again;
   life.phase = Phase::delayed;
   life.reason = end.reason.empty() ? end.text : end.reason;
@@ -112,6 +113,7 @@ JobActions on(JobLife& life, const SlotsGiven&) {
 }
 
 JobActions on(JobLife& life, const GuardianStarted&) {
+  life.postponed = 0;
   if (life.phase == Phase::starting) {
     life.phase = Phase::running;
     life.reason.clear();
@@ -133,7 +135,7 @@ JobActions on(JobLife& life, const StartPostponed& postponed) {
   if (life.starts > 0) --life.starts;  // that one never ran
   life.phase = Phase::delayed;
   life.reason = postponed.reason;
-  return {DisarmTimers{}, Record{}, ArmDelay{next_delay(life, false, postponed.jitter)}};
+  return {DisarmTimers{}, Record{}, ArmDelay{next_delay(life.postponed, false, postponed.jitter)}};
 }
 
 JobActions on(JobLife& life, const GuardianEnded& ended) {
@@ -193,7 +195,7 @@ JobActions start_anew(JobLife& life) {
   life.stop_asked = false;
   life.again = life.asks_anew = false;
   life.starts_again = 0;
-  life.quick_failures = 0;
+  life.quick_failures = life.postponed = 0;
   life.exit_code.reset();
   life.reason.clear();
   return {Record{}, Report{"restarted", "restart requested"}, AskForSlots{}};
@@ -202,7 +204,7 @@ JobActions start_anew(JobLife& life) {
 JobActions on(JobLife& life, const RestartAsked&) {
   if (life.phase == Phase::ended) return start_anew(life);
   if (life.phase == Phase::delayed) {
-    life.quick_failures = 0;
+    life.quick_failures = life.postponed = 0;
     JobActions actions{DisarmTimers{}};
     append(actions, start(life));
     return actions;

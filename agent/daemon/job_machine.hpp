@@ -37,6 +37,7 @@ struct JobLife {
   std::uint32_t starts = 0;
   std::uint32_t starts_again = 0;    ///< by the policy, since the submission or a restart by hand
   std::uint32_t quick_failures = 0;  ///< in a row
+  std::uint32_t postponed = 0;       ///< starts in a row that were
   RestartRule rule = RestartRule::no;
   std::uint32_t max_starts_again = 0;  ///< 0: without limit
   friend bool operator==(const JobLife&, const JobLife&) = default;

@@ -172,7 +172,7 @@ awaitable<void> JobProcesses::remove_group(JobPtr job) const {
     std::function<std::uint64_t()> remove = [group = group_, id = job->id()] {
       return remove_job_group(group, id) ? 1U : 0U;
     };
-    if (co_await on_pool(files_, std::move(remove)) != 0) break;
+    if (co_await on_pool(*files_, std::move(remove)) != 0) break;
     if (std::chrono::steady_clock::now() >= end) {
       log::warn("job_group_left", {{"job", job->id()}, {"group", group_}});
       break;
@@ -202,9 +202,10 @@ namespace {
 class FolderWatch {
  public:
   /// @param closer  where an instance is closed, which takes the kernel 10 to 100 ms
-  FolderWatch(std::shared_ptr<std::atomic<int>> watched, boost::asio::thread_pool& closer,
-              int folder)
-      : watched_{std::move(watched)}, closer_{closer}, counts_{*watched_ < kMost} {
+  /// The request that waits may end with the loop, behind all others that use `closer`.
+  FolderWatch(std::shared_ptr<std::atomic<int>> watched,
+              std::shared_ptr<boost::asio::thread_pool> closer, int folder)
+      : watched_{std::move(watched)}, closer_{std::move(closer)}, counts_{*watched_ < kMost} {
     if (!counts_) {
       fd_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));  // never readable
       return;
@@ -216,7 +217,7 @@ class FolderWatch {
   }
   ~FolderWatch() {
     if (!counts_) return;
-    boost::asio::post(closer_, [fd = std::move(fd_), watched = watched_]() mutable {
+    boost::asio::post(*closer_, [fd = std::move(fd_), watched = watched_]() mutable {
       fd.reset();
       --*watched;
     });
@@ -235,7 +236,7 @@ class FolderWatch {
  private:
   static constexpr int kMost = 16;
   std::shared_ptr<std::atomic<int>> watched_;
-  boost::asio::thread_pool& closer_;
+  std::shared_ptr<boost::asio::thread_pool> closer_;
   bool counts_;
   UniqueFd fd_;
 };

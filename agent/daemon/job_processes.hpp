@@ -21,8 +21,9 @@ namespace acc::agent::daemon {
 class JobProcesses {
  public:
   /// @param group  the control group above those of the jobs; may be empty
-  JobProcesses(const StateFolder& folder, std::string group, boost::asio::thread_pool& files)
-      : folder_{folder}, group_{std::move(group)}, files_{files} {}
+  JobProcesses(const StateFolder& folder, std::string group,
+               std::shared_ptr<boost::asio::thread_pool> files)
+      : folder_{folder}, group_{std::move(group)}, files_{std::move(files)} {}
 
   /// What is left of a guardian. @param process  none if it has ended
   [[nodiscard]] Found look(const Job& job, const UniqueFd& process, std::int64_t& ended_ms) const;
@@ -47,7 +48,7 @@ class JobProcesses {
 
   const StateFolder& folder_;
   std::string group_;
-  boost::asio::thread_pool& files_;
+  std::shared_ptr<boost::asio::thread_pool> files_;
   /// Folders that are watched for a socket, and watches that are being closed on `files_`.
   std::shared_ptr<std::atomic<int>> watched_ = std::make_shared<std::atomic<int>>(0);
   /// Sweeps of each user at present.

@@ -179,7 +179,7 @@ Json life_json(const JobLife& life) {
           {"grace_s", or_null(life.grace_s)},    {"exit_code", or_null(life.exit_code)},
           {"reason", json_text_of(life.reason)}, {"starts", life.starts},
           {"starts_again", life.starts_again},   {"quick_failures", life.quick_failures},
-          {"restart", kRules[life.rule]}};
+          {"restart", kRules[life.rule]},        {"postponed", life.postponed}};
 }
 
 std::string read_life(const Json& object, JobLife& life) {
@@ -195,6 +195,7 @@ std::string read_life(const Json& object, JobLife& life) {
   reader.number("starts", life.starts);
   reader.number("starts_again", life.starts_again);
   reader.number("quick_failures", life.quick_failures);
+  reader.number("postponed", life.postponed);
   reader.name("restart", kRules, life.rule);
   reader.number("max_starts_again", life.max_starts_again);
   return reader.complaint();

@@ -37,10 +37,10 @@ Error no_job(const JobId& id) { return {Errc::not_found, "no job " + in_quotes(i
 class JobService::Impl {
  public:
   Impl(boost::asio::io_context& loop, ServiceSettings settings)
-      : keeper{loop, std::move(settings)}, drain{loop, keeper, loader} {}
+      : keeper{loop, std::move(settings)}, loader{loop, keeper}, drain{loop, keeper, loader} {}
 
   JobKeeper keeper;
-  JobFileLoader loader{keeper};
+  JobFileLoader loader;
   Admission admission{keeper};
   NodeDrain drain;
   NewestAttempts newest;
@@ -86,8 +86,11 @@ void JobService::close() {
 }
 
 awaitable<Result<JobId>> JobService::submit(Principal who, Submission submission) {
+  co_await impl_->loader.first_load();
   auto user = co_await impl_->admission.admit(who, submission);
   if (user.has_error()) co_return user.error();
+  if (who.caller && who.caller->is_closed())  // it knows of no job, and may have asked again
+    co_return Error{Errc::unavailable, "the caller closed its connection"};
   StoredJob stored;
   stored.uid = user->uid;
   stored.gid = user->gid;

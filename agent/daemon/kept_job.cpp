@@ -27,11 +27,11 @@ JobRecord record_of(const Job& job) {
   record.state = state_of(stored.life);
   record.exit_code = stored.life.exit_code;
   record.reason = stored.life.reason;
-  if (stored.life.phase == Phase::delayed && !job.is_busy) {  // the timer runs
-    const auto left = job.delay.expiry() - std::chrono::steady_clock::now();
-    record.reason = with_delay(record.reason, std::chrono::duration_cast<Delay>(left),
-                               stored.life.starts == 0 ? "tried again" : "restarts");
-  }
+  const auto left =
+      std::chrono::duration_cast<Delay>(job.delay.expiry() - std::chrono::steady_clock::now());
+  if (stored.life.phase == Phase::delayed && !job.is_busy && left > Delay{0})  // the timer runs
+    record.reason =
+        with_delay(record.reason, left, stored.life.starts == 0 ? "tried again" : "restarts");
   // An end shows when it is recorded and its slots are free: who waits for it may submit the next.
   if (stored.life.phase == Phase::ended && job.is_busy) {
     record.state = stored.life.stop_asked ? JobState::stopping : JobState::running;

@@ -92,10 +92,11 @@ std::shared_ptr<Call> begin(uid_t uid, const std::function<void()>& work) {
 bool check_end(uid_t uid, const Call* call) {
   if (call != nullptr && call->has_ended) return true;
   if (running().may_log(uid, clock_now()))
-    log::warn("user_processes_unreadable",
-              {{"uid", uid},
-               {"why", call == nullptr ? "other reads of them wait, or no thread is left"
-                                       : "a read of one waits"}});
+    log::warn(
+        "user_calls_wait",
+        {{"uid", uid},
+         {"why", call == nullptr ? "other calls for this user wait, or no thread is left"
+                                 : "a process of it, or the user data base, doesn't answer"}});
   return false;
 }
 

@@ -9,8 +9,9 @@
 
 /// Reads of a user's processes, which that user can hold up in the kernel for any time: while an
 /// execve() waits for a file on a FUSE file system of the user's own, nobody reads the process's
-/// /proc/PID/environ, stat or exe. What does so runs on a thread of its own, which is left behind
-/// when its time is over, and ends with this process at the latest.
+/// /proc/PID/environ, stat or exe. Nor does a look-up in the user data base end while a directory
+/// server is away. What does so runs on a thread of its own, which is left behind when its time is
+/// over, and ends with this process at the latest.
 namespace acc::agent::daemon {
 
 /// @param work  owns all that it uses, as it may outlive the caller. A variable that is moved here,

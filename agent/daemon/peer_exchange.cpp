@@ -24,13 +24,17 @@ awaitable<Step> PeerExchange::next() {
 awaitable<bool> PeerExchange::ask(const boost::asio::any_io_executor& executor, std::string request,
                                   Instant due, Millis limit, PeerError& error) {
   const StreamDeadline deadline{executor, *stream, due};
+  stream->drop_unsent_at_close(true);  // who has no answer, or has gone, may ask again
   const bool is_sent = co_await stream->write(request);
   request = std::string{};
   if (is_sent && on_sent) on_sent();
   const auto step = deadline.is_late() ? Step::broken : co_await next();
   is_answered = true;
-  if (step == Step::has_head) co_return true;
-  stream->abort();  // who is told that no answer came may ask again
+  if (step == Step::has_head) {
+    stream->drop_unsent_at_close(false);
+    co_return true;
+  }
+  stream->close();
   constexpr const char* kMayBeDone = "it may have carried the request out: ask for the state";
   if (!silence.empty())
     error = {504, "no_answer", silence + " (" + kMayBeDone + ")"};

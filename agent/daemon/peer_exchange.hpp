@@ -42,7 +42,7 @@ struct PeerExchange {
                                    std::string request, Instant due, Millis limit,
                                    PeerError& error);
   /// For a caller: that it has gone, the other daemon learns by the end of the connection. Before
-  /// that it gets the request: it may be a stop, which isn't waited for.
+  /// that it gets the request, if the network carries it: it may be a stop, which isn't waited for.
   static std::shared_ptr<PeerExchange> make(std::unique_ptr<PeerStream> over, std::string name,
                                             bool is_head, std::shared_ptr<CallerLink> caller);
   static boost::asio::awaitable<void> relay(std::shared_ptr<PeerExchange> self,

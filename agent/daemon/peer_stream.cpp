@@ -161,15 +161,11 @@ void PeerStream::close() {
   socket_.close(ignored);
 }
 
-// close() leaves it to the kernel to send the rest, which it may do once a network is back, minutes
-// later.
-void PeerStream::abort() {
+// Else the kernel sends the rest, which it may do once a network is back, minutes later.
+void PeerStream::drop_unsent_at_close(bool drops) {
   if (!socket_.is_open()) return;
-  const linger at_once{1, 0};
+  const linger at_once{drops ? 1 : 0, 0};
   ::setsockopt(socket_.native_handle(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
-  ++watch_;
-  boost::system::error_code ignored;
-  socket_.close(ignored);
 }
 
 StreamDeadline::StreamDeadline(const asio::any_io_executor& executor, ByteStream& stream,

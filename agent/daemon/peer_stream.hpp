@@ -48,8 +48,9 @@ class PeerStream final : public ByteStream {
   void cancel() override;
   void end_writing() override;
   void close() override;
-  /// What wasn't sent yet isn't sent any more.
-  void abort();
+  /// What wasn't sent when the connection is closed, or when this process ends, isn't sent any
+  /// more.
+  void drop_unsent_at_close(bool drops);
 
  private:
   using Socket = boost::asio::ip::tcp::socket;

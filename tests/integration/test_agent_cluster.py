@@ -294,6 +294,20 @@ class Proxy(ClusterTest):
         until(lambda: not self.unsent("a"), lambda: f"the end of {self.unsent('a')} bytes", 30)
         self.assertEqual(self.curl(a, "http://acc/v1/nodes/b/v1/jobs")["jobs"], [])
 
+    def test_a_submission_whose_user_had_left_became_a_job_once_the_network_was_back(self):
+        a, b = self.daemon("a"), self.daemon("b")
+        self.assertEqual(self.curl(a, "http://acc/v1/nodes/b/v1/node")["slots"], 8)
+        self.hosts.partition("b")
+        body = json.dumps({"working_directory": "/", "words": ["--num_processes", "1", "--no_python", "sleep", "60"], "slots": 1})
+        curl = subprocess.Popen(["curl", "-sS", "--unix-socket", a.path, "--json", body, "http://acc/v1/nodes/b/v1/jobs"],
+                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/")
+        until(lambda: self.unsent("a"), "a request that waits")
+        curl.kill()
+        curl.wait()
+        until(lambda: not self.unsent("a"), lambda: f"{self.unsent('a')} bytes to be given up", 3)  # by itself after 5 s
+        self.hosts.heal("b")
+        self.assertEqual(self.curl(a, "http://acc/v1/nodes/b/v1/jobs")["jobs"], [])
+
     def test_a_submission_without_an_answer_became_a_job_once_the_daemon_went_on(self):
         a, b = self.daemon("a"), self.daemon("b")
         descriptors = lambda: len(os.listdir(f"/proc/{b.pid}/fd"))

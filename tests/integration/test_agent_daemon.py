@@ -870,6 +870,22 @@ class Life(DaemonTest):
         self.assertLess(gone.status, 300, gone.body)
         self.assertEqual(daemon.ask("GET", "/v1/jobs").json["jobs"], [])
 
+    def test_a_submission_at_the_start_took_the_slots_of_a_job_of_jobs_d(self):
+        jobs, go, launch = (os.path.join(self.folder, name) for name in ("jobs.d", "go", "launch"))
+        os.mkdir(jobs, 0o755)
+        write(jobs + "/one.yaml", "compute_environment: LOCAL_MACHINE\ndistributed_type: 'NO'\nnum_processes: 1\nno_python: true\n"
+                                  "script: /bin/sleep\nscript_args: ['600']\n", 0o644)
+        write(launch, f'#!/bin/sh\ncase "$*" in *check-*) while [ ! -e {go} ]; do sleep 0.05; done;; esac\nexec {ACC} "$@"\n', 0o755)
+        daemon = self.daemon("--jobs-dir", jobs, "--launch", launch, "--slots", "1", "--gpus", "none")
+        line = Line(daemon.path)
+        body = json.dumps({"working_directory": "/", "words": ["--num_processes", "1", "--no_python", "/bin/sleep", "600"], "slots": 1}).encode()
+        line.send(b"POST /v1/jobs HTTP/1.1\r\nHost: acc\r\nConnection: close\r\nContent-Type: application/json\r\n"
+                  + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        self.assertEqual(daemon.ask("GET", "/v1/jobs").json["jobs"], [])  # it answers what changes nothing
+        write(go, "")
+        self.assertIn("1 slot", json.loads(line.rest().partition(b"\r\n\r\n")[2])["error"])
+        self.assertEqual([job["name"] for job in daemon.ask("GET", "/v1/jobs").json["jobs"]], ["one"])
+
     def test_a_folder_in_which_all_jobs_have_ended_moves_to_another_node(self):
         first = self.daemon()
         id = self.submit(first, "true")

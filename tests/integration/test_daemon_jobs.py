@@ -2,7 +2,7 @@
 daemon was killed at any step. tests/support/daemon_driver.cpp plays the daemon."""
 import contextlib, errno, json, os, pwd, random, re, shutil, signal, subprocess, sys, tempfile, threading, time, unittest
 
-from harness import ACC, BIN, FAKE, PROGRAMS, SANITIZED, SLACK, context_switches, is_root, own_token, parent_of, processes_with, read, state_of, until, write
+from harness import ACC, BIN, FAKE, PROGRAMS, SANITIZED, SLACK, context_switches, is_root, own_token, parent_of, preloading, processes_with, read, state_of, until, write
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 DRIVER = shutil.copy(os.path.join(BIN, "daemon_driver"), PROGRAMS.name)
@@ -12,10 +12,10 @@ ANN, BOB = (pwd.getpwnam(name).pw_uid for name in ("nobody", "games"))  # jobs a
 
 
 class Daemon:
-    def __init__(self, state, *more, crash=None, command=()):
+    def __init__(self, state, *more, crash=None, command=(), env=None):
         self.replies, self.events, self.number = {}, [], 0
         self.change = threading.Condition()
-        env = {"PATH": os.environ["PATH"], "SECRET_OF_THE_DAEMON": "1"}
+        env = {"PATH": os.environ["PATH"], "SECRET_OF_THE_DAEMON": "1", **(env or {})}
         if crash:
             env["ACC_DAEMON_CRASH_AT"] = crash
         self.process = subprocess.Popen([*command, DRIVER, state, ACC, *more], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -124,8 +124,8 @@ class Case(unittest.TestCase):
         until(removed, "empty control groups")
         shutil.rmtree(self.folder)
 
-    def start(self, *more, crash=None, command=()):
-        self.daemons.append(Daemon(self.state, *more, crash=crash, command=command))
+    def start(self, *more, crash=None, command=(), env=None):
+        self.daemons.append(Daemon(self.state, *more, crash=crash, command=command, env=env))
         return self.daemons[-1]
 
     def marked(self, word):
@@ -853,6 +853,49 @@ class JobFiles(Case):
         os.unlink(os.path.join(self.files, "one.yaml"))
         daemon.do("reload")
         until(lambda: daemon.do("list") == [], "pruning without the file")
+
+    def test_a_stopped_job_came_back_beside_the_newer_one_of_its_file(self):
+        """Its file was removed and put back; after the daemon's restart both were jobs of it."""
+        self.put("one.yaml", "mark=old hold")
+        daemon = self.start(self.files)
+        runs = lambda word: until(lambda: f"mark={word}" in str(processes_with(self.token)), f"the worker {word}")
+        runs("old")
+        old = self.of(daemon, "one")[0]["id"]
+        daemon.do("stop", id=old)
+        daemon.ended(old)
+        os.unlink(os.path.join(self.files, "one.yaml"))
+        daemon.do("reload")
+        self.put("one.yaml", "mark=new hold")
+        daemon.do("reload")
+        runs("new")
+        new = self.of(daemon, "one")[0]["id"]
+        daemon.kill()
+        record = os.path.join(self.state, "jobs", old, "job.json")
+        stored = json.loads(read(record))
+        self.assertEqual(stored["job_file"], "")
+        write(record, json.dumps({**stored, "job_file": "one"}), 0o600)  # as an earlier version left it
+        daemon = self.start(self.files)
+        self.put("one.yaml", "mark=changed hold")
+        daemon.do("reload")
+        runs("changed")
+        self.assertEqual((daemon.state(old), [job["id"] for job in self.of(daemon, "one")]), ("stopped", [new]))
+
+    def test_a_stop_hung_while_the_user_data_base_gave_no_answer(self):
+        daemon = self.start()
+        holds = self.submit(daemon, "mark=holds hold", slots=8)
+        waits = self.submit(daemon, "mark=waits exit=0", wait=True)
+        self.wait_marks("holds", 1)
+        daemon.kill()
+        hangs = os.path.join(self.folder, "hangs")
+        daemon = self.start(env={**preloading(os.path.join(BIN, "hanging_accounts.so")), "HANGING_ACCOUNTS": hangs})
+        write(hangs, "")  # a directory server is away
+        daemon.do("stop", id=holds)
+        until(lambda: daemon.state(waits) == "running", "its start")
+        self.assertIn("the user data base gave no answer within 10 s", daemon.ask("submit", words=["x"])["error"])
+        daemon.do("stop", id=waits)
+        self.assertEqual((daemon.ended(waits)["state"], self.marked("waits")), ("stopped", []))
+        daemon.send("submit", words=["x"])
+        daemon.close()  # nor does the daemon's end wait for an answer
 
     @unittest.skipUnless(os.geteuid() == 0, "needs root, to own a file as another user")
     def test_a_job_that_waited_started_as_nobody_when_its_user_was_not_known_any_more(self):

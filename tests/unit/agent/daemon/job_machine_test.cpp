@@ -220,6 +220,13 @@ TEST_CASE("jobs that waited failed within a second of each other while the disk 
     (void)step(life, DelayOver{});
     CHECK(find<Report>(step(life, GuardianStarted{}))->text == "started");
     CHECK((life.starts == 1 && life.starts_again == 0));
+    CHECK(life.postponed == 0);
+  }
+  SECTION("that counts as no failure: one that fails by itself then is restarted at once") {
+    life.rule = RestartRule::on_failure;
+    (void)step(life, DelayOver{});
+    (void)step(life, GuardianStarted{});
+    CHECK(find<ArmDelay>(step(life, GuardianEnded{1, Delay{10'000}}))->delay.count() == 0);
   }
   SECTION("a stop ends it") {
     (void)step(life, StopAsked{});

@@ -31,6 +31,19 @@ TEST_CASE("a job's end shows when it is recorded and its slots are free", "[daem
   CHECK(after.ended_ms == 12);
 }
 
+TEST_CASE("a job that a drained node holds back was said to be tried again at once", "[daemon]") {
+  boost::asio::io_context io{1};
+  StoredJob stored;
+  stored.id = "train-x1";
+  stored.life.phase = Phase::delayed;
+  stored.life.reason = "waits for its start; this node is drained: by hand";
+  Job job{io, stored};
+  job.delay.expires_after(Delay{0});
+  CHECK(record_of(job).reason == stored.life.reason);
+  job.delay.expires_after(std::chrono::hours{1});
+  CHECK_THAT(record_of(job).reason, Catch::Contains("; tried again in 3"));
+}
+
 TEST_CASE("a job whose folder is being removed is found no more", "[daemon]") {
   boost::asio::io_context io{1};
   StoredJob stored;
