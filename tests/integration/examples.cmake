@@ -19,3 +19,6 @@ set_tests_properties("example: 02_fashion_mnist" PROPERTIES TIMEOUT ${long} LABE
 if(ACC_SANITIZE)  # Python loads the library, and a sanitizer wants its own first
   set_tests_properties("example: 07_c_api_python" PROPERTIES DISABLED ON)
 endif()
+if(ACC_SANITIZE MATCHES thread)  # its training takes more than ten minutes there
+  set_tests_properties("example: 08_fashion_mnist_cpp" PROPERTIES DISABLED ON)
+endif()
