@@ -13,7 +13,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do presets+=("$1"); shift; done
 # A finding ends the program with a code that no test expects. The leak check works on the whole program.
 export ASAN_OPTIONS=exitcode=86:detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
-export TSAN_OPTIONS="exitcode=86:second_deadlock_stack=1:suppressions=$acc_root/tests/tsan.supp"
+export TSAN_OPTIONS="exitcode=86:second_deadlock_stack=1:atexit_sleep_ms=50:suppressions=$acc_root/tests/tsan.supp"
 
 cd "$acc_root"
 verdicts=()

@@ -266,7 +266,7 @@ while step < 120 or not os.path.exists(os.environ["GO"]):
         self.read_until(b"quiet")
         shows = lambda: bool(termios.tcgetattr(self.master)[3] & termios.ECHO)
         self.assertFalse(shows())
-        os.kill(children_of(self.pid)[0], signal.SIGRTMIN + 7)
+        os.kill(children_of(self.pid)[0], signal.SIGRTMIN + 9)
         self.assertEqual(self.exit_code(), 70)
         self.assertTrue(shows())
 
@@ -656,7 +656,7 @@ except KeyboardInterrupt:
         os.kill(agent, signal.SIGSTOP)  # it has no processor
         self.addCleanup(lambda: os.path.exists(f"/proc/{agent}") and os.kill(agent, signal.SIGCONT))
         self.type(b"\x03")
-        until(lambda: is_pending(agent, signal.SIGINT) or is_pending(agent, signal.SIGRTMIN + 7), "the key")
+        until(lambda: is_pending(agent, signal.SIGINT) or is_pending(agent, signal.SIGRTMIN), "the key")
         os.kill(launcher, signal.SIGINT)
         until(lambda: is_pending(agent, signal.SIGINT) and not is_pending(launcher, signal.SIGINT), "the signal")
         os.kill(agent, signal.SIGCONT)

@@ -1,5 +1,5 @@
 // LD_PRELOAD=preloaded.so PRELOADED=what: a user's library within an acc-launch, before main().
-//   give-up  ends an agent that gets SIGRTMIN+7, as an error of its own does
+//   give-up  ends an agent that gets SIGRTMIN+9, as an error of its own does
 // Of one that prints its plan alone:
 //   leave  leaves a process behind, in a session of its own, and lets the program run
 //   hang   never lets it run, and ignores SIGTERM
@@ -25,7 +25,7 @@ __attribute__((constructor)) void begin(int count, char** words) {
   const bool is_trial = count > 1 && words[1] == std::string_view{"--print_plan"};
   if (what == nullptr) return;
   if (what == std::string_view{"give-up"})
-    ::signal(SIGRTMIN + 7, [](int) { ::_exit(70); });  // docs/exit-codes.md: agent_lost
+    ::signal(SIGRTMIN + 9, [](int) { ::_exit(70); });  // docs/exit-codes.md: agent_lost
   if (!is_trial) return;
   if (what == std::string_view{"hang"}) {
     ::signal(SIGTERM, SIG_IGN);
