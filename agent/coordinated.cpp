@@ -143,10 +143,15 @@ void count_press_elsewhere(GroupState& group, const SignalArrived& e) {
   if (is_new || group.stop.is_from_one_launch) ++group.interrupts;
 }
 
-// Started by an order of a coordinator that did not know of the signal yet, or never will.
-Actions refuse_round(GroupState& group) {
-  return {AskJob{group.stop_signal}, ReportStopped{false}};
+// The signal that ends the job: it came here, or the coordinator of the last round ordered it.
+int ending_signal(const GroupState& group) {
+  if (group.stop_signal != 0) return group.stop_signal;
+  return is_ordered_for_good(group) ? group.orders.stop->signo : 0;
 }
+
+// Started by an order of a coordinator that did not know of the signal yet, or never will: it was
+// elected when the one that had ordered the end was lost.
+Actions refuse_round(int signo) { return {AskJob{signo}, ReportStopped{false}}; }
 
 // Positive: the workers are too young for this order.
 Millis startup_left(const GroupState& group, const StopOrdered& order) {
@@ -250,7 +255,7 @@ Actions on_guardian_lost(GroupState& group) {
 Actions on(GroupState& group, const RoundOrdered& e) {
   const bool is_newer = !group.orders.round || e.round > *group.orders.round;
   if (!is_resting(group) || !is_newer) return {};
-  if (group.stop_signal != 0) return refuse_round(group);
+  if (const int signo = ending_signal(group); signo != 0) return refuse_round(signo);
   group.orders.round = e.round;
   group.orders.round_at = e.now;
   group.round = e.round;

@@ -187,7 +187,8 @@ class Server {
       return channel->close();
     }
     auto& job = jobs_[join->job];
-    if (!job.coordinator) begin(job, join->job);
+    // Where all went before the first round, the next who come may be started with other options.
+    if (!job.coordinator || job.coordinator->is_deserted()) begin(job, join->job);
     job.coordinator->admit(PeerId{++peers_}, link_over(std::move(channel)), *join);
   }
 

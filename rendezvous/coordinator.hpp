@@ -63,6 +63,8 @@ class Coordinator {
   void when_dispensable(std::function<void()> done);
 
   [[nodiscard]] const Membership& membership() const { return membership_; }
+  /// No round has begun, and none of those who joined is here any more.
+  [[nodiscard]] bool is_deserted() const { return links_.empty() && !membership_.has_round(); }
 
  private:
   /// By boot_now(), as all times of the membership. Handles a doubt about the clocks first.

@@ -66,7 +66,7 @@ void CoordinatorClient::on(const Frame& frame, const Welcome& welcome, Instant n
   const auto ended_as = state_ != joined_with_ ? state_ : NodeState::nothing;
   if (ended_as == NodeState::completed) send(Completed{place_.had_progress}, out);
   if (ended_as == NodeState::stopped) send(Stopped{place_.had_progress}, out);
-  if (unsent_.signal) send(SignalRequest{*unsent_.signal}, out);
+  for (const int signo : unsent_.signals) send(SignalRequest{signo}, out);
   unsent_ = {};
   heartbeat(now, out);
 }
@@ -242,8 +242,8 @@ ClientActions CoordinatorClient::signal_received(int signo) {
   ClientActions out;
   if (phase_ == LinkPhase::joined)
     send(SignalRequest{signo}, out);
-  else
-    unsent_.signal = signo;
+  else if (std::ranges::find(unsent_.signals, signo) == unsent_.signals.end())
+    unsent_.signals.push_back(signo);
   return out;
 }
 

@@ -291,7 +291,7 @@ class CoordinatorClient {
   /// What the next coordinator is told.
   struct Unsent {
     std::optional<Failure> failure;
-    std::optional<int> signal;
+    std::vector<int> signals;  ///< in their order, each once
   } unsent_;
   ToldFailure told_failure_;
   std::optional<GiveUp> give_up_when_empty_;

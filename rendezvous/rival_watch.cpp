@@ -23,9 +23,9 @@ void RivalWatch::try_now() {
 
 void RivalWatch::try_later() {
   timer_.expires_after(options_.every);
-  timer_.async_wait([this](boost::system::error_code cancelled) {
+  timer_.async_wait(alive_.bind([this](boost::system::error_code cancelled) {
     if (!cancelled) try_now();
-  });
+  }));
 }
 
 void RivalWatch::ask(std::shared_ptr<Channel> channel) {

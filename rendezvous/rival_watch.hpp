@@ -1,5 +1,6 @@
 #pragma once
 
+#include "common/alive.hpp"
 #include "rendezvous/dialer.hpp"
 #include "rendezvous/link.hpp"
 
@@ -42,6 +43,7 @@ class RivalWatch {
   boost::asio::steady_timer timer_;
   std::shared_ptr<Dial> dial_;
   std::shared_ptr<Link> link_;
+  Alive alive_;
 };
 
 }  // namespace acc::rendezvous

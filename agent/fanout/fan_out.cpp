@@ -449,10 +449,12 @@ FanOutActions on(FanOutState& state, const TransportExited& e) {
 FanOutActions pass_on(FanOutState& state, int signo) {
   FanOutActions out;
   const bool to_all = is_stop(signo) && state.stop_requests > 1;
-  const bool is_any_heard = std::ranges::any_of(
-      state.hosts, [](const FanOutHost& host) { return lives(host) && !host.silence; });
+  // One whose part has ended may live on, until its connection ends: nobody hears there.
+  const bool is_any_heard = std::ranges::any_of(state.hosts, [](const FanOutHost& host) {
+    return lives(host) && !host.exit_code && !host.silence;
+  });
   for_living(state, [&](HostIndex i, FanOutHost& host) {
-    const bool hears = !host.silence || !is_any_heard;
+    const bool hears = !host.exit_code && (!host.silence || !is_any_heard);
     if (!to_all && (!hears || !out.empty())) return;
     host.was_asked = host.was_asked || is_stop(signo);
     out.emplace_back(SendSignal{i, signo});

@@ -5,6 +5,10 @@
 
 namespace acc::agent {
 
+// What may follow the beginning of a mark: its end, or the beginning of another one.
+static constexpr std::string_view kEndsOrBegins = "\n\x1e";
+static_assert(kEndsOrBegins.back() == kMarkBegin);
+
 HostStream::HostStream(Targets targets, std::string token, OnMark on_mark)
     : WorkerStream{std::move(targets), tail_},
       token_{std::move(token)},
@@ -18,14 +22,26 @@ void HostStream::take(std::string_view bytes, DropPolicy::Origin origin) {
       pass(bytes.substr(0, begin), origin);
       bytes.remove_prefix(begin);
       if (bytes.empty()) return;
+      mark_ = kMarkBegin;
+      bytes.remove_prefix(1);
     }
-    const auto end = std::min(bytes.find('\n') + 1, bytes.size());  // npos + 1 is 0
-    const auto length = end == 0 ? bytes.size() : end;
-    mark_.append(bytes.substr(0, length));
-    bytes.remove_prefix(length);
+    const auto end = std::min(bytes.find_first_of(kEndsOrBegins), bytes.size());
+    mark_.append(bytes.substr(0, end));
+    bytes.remove_prefix(end);
+    const bool is_whole = !bytes.empty() && bytes.front() == '\n';
+    if (is_whole) {
+      mark_.push_back('\n');
+      bytes.remove_prefix(1);
+    }
     const auto most = begins_mark(mark_, token_) ? kMaxEventMark : kMaxMark;
-    if (mark_.back() == '\n' || mark_.size() > most) take_mark(origin);
+    // A second beginning: the first one was a worker's own output, which has no line's end before
+    // the mark that follows it.
+    if (is_whole || !bytes.empty() || mark_.size() > most) take_mark(origin);
   }
+}
+
+void HostStream::end() {
+  if (!mark_.empty()) pass(std::exchange(mark_, {}), DropPolicy::Origin::worker_end);
 }
 
 void HostStream::take_mark(DropPolicy::Origin origin) {

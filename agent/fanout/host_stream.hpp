@@ -22,6 +22,8 @@ class HostStream final : public WorkerStream {
   HostStream(Targets targets, std::string token, OnMark on_mark);
 
   void take(std::string_view bytes, DropPolicy::Origin origin) override;
+  /// No more bytes come: what might have become a mark is output.
+  void end();
 
   /// Of standard error: the host is prepared, so what has been said is passed on, and all that
   /// follows.

@@ -247,6 +247,28 @@ class OneMachine(JobTest):
         return self.job(f"--cpu --num_cpu_threads_per_process 1 --nnodes 2:3 --nproc_per_node 1 --rdzv_backend c10d --rdzv_endpoint {endpoint} --rdzv_id one --max_restarts 3 {QUICK} {more}",
                         "mark=up hold", token=token)
 
+    @unittest.skipUnless(os.access(RENDEZVOUS, os.X_OK), "no acc-rendezvous in this build")
+    def test_options_of_an_agent_that_was_killed_before_the_first_round_held_for_all_later_ones(self):
+        port, token = free_port(), own_token("anew")
+        alone = subprocess.Popen([RENDEZVOUS, "--listen", f"127.0.0.1:{port}", "--insecure"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(alone.stderr.close)
+        self.addCleanup(alone.wait)
+        self.addCleanup(alone.kill)
+        until(lambda: listens(port), "acc-rendezvous", 10)
+        start = lambda nodes: self.job(f"--cpu --num_cpu_threads_per_process 1 --nnodes {nodes} --nproc_per_node 1 --rdzv_backend c10d "
+                                       f"--rdzv_endpoint 127.0.0.1:{port} --rdzv_id anew --rdzv_conf is_host=false {QUICK}", "mark=up hold", token=token)
+        first = start("3")
+        first.wait_stderr("1 of 3", 20)
+        for pid in (first.agent, first.pid):
+            os.kill(pid, signal.SIGKILL)
+        first.process.wait(20)
+        jobs = [start("2") for _ in range(2)]
+        for job in jobs:
+            job.wait_events("up", 1, 20)
+        jobs[0].process.send_signal(signal.SIGTERM)
+        for job in jobs:
+            self.assertEqual(job.wait(20), 143, job.stderr)
+
     def test_the_survivors_crashed_when_the_coordinator_at_localhost_was_killed(self):
         port, token = free_port(), own_token("localhost")
         first = self.start(f"localhost:{port}", token, "--rdzv_conf is_host=true")

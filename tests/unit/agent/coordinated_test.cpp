@@ -395,6 +395,26 @@ SCENARIO("another node fails while a script has hardly begun here", "[agent][sup
   }
 }
 
+SCENARIO("a stopped job began anew when its coordinator was lost during the stop",
+         "[agent][supervisor]") {
+  Story story;
+  story.running();
+  GIVEN("an order to end for good, by a signal that another node received") {
+    story.stop(SIGINT, seconds{15}, true);
+    CHECK(story.all_end() == "report stopped, close_timeout 25 s");
+    THEN("a successor that starts a round learns of the signal") {
+      CHECK(story.ordered(4) == "ask SIGINT, report stopped");
+      CHECK(story.closed(Outcome::stopped, 130) == "finish stopped 130");
+    }
+  }
+  GIVEN(
+      "an order to end for good without one: the job failed, by the ledger that a successor has") {
+    story.stop(0, seconds{15}, true);
+    story.all_end();
+    THEN("the successor decides") { CHECK(story.ordered(4) == "start 4"); }
+  }
+}
+
 SCENARIO("a signal comes while no coordinator can be reached", "[agent][supervisor]") {
   Story story;
   GIVEN("a node that still looks for the others") {

@@ -401,6 +401,18 @@ SCENARIO("something happens while there is no connection", "[rendezvous][member]
       CHECK(desk.sent<SignalRequest>().size() == 1);
     }
   }
+  WHEN("signals come: of a pre-emption, and twice the one that follows") {
+    for (const int signo : {SIGUSR1, SIGTERM, SIGTERM})
+      desk.take(desk.client.signal_received(signo));
+    desk.link_up();
+    desk.welcome();
+    THEN("the job hears each once, in their order") {
+      const auto sent = desk.sent<SignalRequest>();
+      REQUIRE(sent.size() == 2);
+      CHECK(sent[0].signo == SIGUSR1);
+      CHECK(sent[1].signo == SIGTERM);
+    }
+  }
 }
 
 SCENARIO("a restart is asked for on this node", "[rendezvous][member]") {

@@ -240,6 +240,10 @@ SCENARIO("signals are passed on", "[agent][fanout]") {
       story.exited(0, 255);
       CHECK(all<SendSignal>(story(FanOutSignal{SIGTERM})).at(0).host == 1);
     }
+    THEN("a host whose part has ended, and whose connection hasn't, gets none") {
+      story(HostReportedEnd{0, 74});
+      CHECK(all<SendSignal>(story(FanOutSignal{SIGINT})).at(0).host == 1);
+    }
     THEN("a job that was stopped and lost has the signal's code") {
       story(FanOutSignal{SIGTERM});
       story.exited(0, 255);
