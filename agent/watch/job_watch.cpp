@@ -192,9 +192,12 @@ void JobWatch::look() {
   if (board_ == nullptr) return;
   const Instant now = clock_now();
   if (now - expected_ > kLate) restart_clocks(now);
-  next_deadline_.reset();
   // A debugger holds the workers then: their silence, and slow steps, are ours.
-  if (!is_suspended_ && !is_judging_ && !stacks_.is_running()) {
+  if (is_suspended_ || is_judging_ || stacks_.is_running()) {
+    if (parts_.plan.hang.is_on()) next_deadline_ = now + kLookInterval;
+    stall_look_ = now;
+  } else {
+    next_deadline_.reset();
     release_pages();
     const auto beats = board_->beats();
     if (board_->is_in_use()) {

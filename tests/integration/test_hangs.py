@@ -707,6 +707,20 @@ class Watching(HangTest):
                 until(is_quiet, lambda: f"at most {most} a second; wakeups and seconds: {found}", 8)
             job.close()
 
+    def test_a_start_that_hung_was_never_told_after_ctrl_z(self):
+        job = self.job("--num_processes 1 --hang_timeout 1 --first_step_timeout 1 --stall_timeout 1 --no_python", "mark=up hold",
+                       program=[os.path.join(PROGRAMS.name, "fake_worker")])
+        job.wait_events("up", 1)
+        job.process.send_signal(signal.SIGTSTP)
+        until(lambda: state_of(job.pid) == "T", "the launcher to stop")
+        time.sleep(2)  # nothing tells that the time for the first step would be over
+        before, began = self.wakeups(job), time.monotonic()
+        time.sleep(2)
+        if not SANITIZED:
+            self.assertLess((self.wakeups(job) - before) / (time.monotonic() - began), 100)  # it was a thousand a second
+        job.process.send_signal(signal.SIGCONT)
+        self.assertEqual(job.wait(60), HANG, job.stderr)
+
     def test_a_straggler_is_told_once(self):
         job = self.job("--num_processes 3 --no_python --events events.jsonl", "400 40 slow=2@60", program=[WORKER])
         self.assertEqual(job.wait(90), 0, job.stderr)
