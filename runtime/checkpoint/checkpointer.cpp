@@ -41,7 +41,10 @@ Checkpointer::Impl::Impl(ProcessGroup group, CheckpointOptions options, checkpoi
   }
   if (!options_.async) return;
   if (group_.size() > 1) {
-    writers_ = group_.split(0, group_.rank(), group_.name() + " checkpoint");
+    // Calls of two communicators of one device must be enqueued in the same order on all ranks, and
+    // the writing threads keep none with the training.
+    writers_ = group_.split(0, group_.rank(), group_.name() + " checkpoint",
+                            {.backend = BackendKind::cpu});
   } else {
     GroupOptions alone;
     alone.backend = BackendKind::cpu;

@@ -4,6 +4,7 @@
 #include "common/posix_acl.hpp"
 #include "common/text.hpp"
 #include "common/worker_env.hpp"
+#include "runtime/fork.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -15,6 +16,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <fstream>
 #include <map>
@@ -167,11 +169,13 @@ struct FolderLock::Held {
   bool is_exclusive = true;  ///< false: this file system has no locks
   bool is_shared = false;    ///< has it had two users in this process?
   std::optional<std::string> signature{};  ///< as it is in the file
+  std::uint64_t made_in = fork_generation();
 
   Held(fs::path its_file, UniqueFd its_fd) : file{std::move(its_file)}, fd{std::move(its_fd)} {}
   Held(const Held&) = delete;
   Held& operator=(const Held&) = delete;
   ~Held() {
+    if (made_in != fork_generation()) return;  // a forked child ends: its parent holds the folder
     // While locked, so that a file of another holder isn't removed.
     if (!is_current() || !is_signed() || ::unlink(file.c_str()) == 0) return;
     // It stays, as in a folder of others: no longer signed, or this process would count as holder.

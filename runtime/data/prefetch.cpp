@@ -111,6 +111,7 @@ struct PrefetchQueue::Shared {
       }
       waited += std::chrono::steady_clock::now() - since;
     }
+    hangs.clear();  // it was only slow
     // The end stays: it answers every later call too.
     if (!slot.made && !slot.failure) return slot;
     ++taken;

@@ -148,7 +148,11 @@ Work Group::queue_up(CallQueue& queue, const Call& call, SharedBuffer* buffer) {
   state->take(call);
   state->buffer = buffer;
   state->ticket = record_.begin(call.what, call.peer, FlightRecorder::State::queued);
-  queue.push(state);
+  try {
+    queue.push(state);
+  } catch (...) {  // no thread can be made: the peers wait for a call that has its number
+    fail(call, state->ticket);
+  }
   return Work{std::move(state)};
 }
 

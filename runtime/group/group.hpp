@@ -27,6 +27,7 @@ struct SubGroup {
   std::string name;
   std::string key;              ///< as GroupFacts::key
   std::optional<Millis> limit;  ///< for all to join; none: as the parent's
+  BackendKind backend = BackendKind::automatic;  ///< automatic: as the parent's
 };
 
 /// Makes one member's side of a sub-group. Collective over its members.

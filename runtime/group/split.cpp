@@ -108,6 +108,7 @@ std::shared_ptr<Group> Group::make(std::vector<int> members, std::string name, i
   plan.name =
       name.empty() ? facts_.name + "/" + number + "." + std::to_string(color) : std::move(name);
   if (how.timeout) plan.limit = checked_timeout(*how.timeout, "timeout");
+  plan.backend = how.backend;
   plan.key = facts_.key + "/" + number + "." + std::to_string(color);
   return maker_(*this, std::move(plan));
 }

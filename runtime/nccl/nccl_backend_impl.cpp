@@ -101,11 +101,11 @@ std::shared_ptr<Pending> NcclBackend::begin_as_one(std::span<const Call> calls) 
                         "': calls that are launched together need device memory, this is the "
                         "host's"};
     }
-    if (check_) {
-      for (const auto& call : calls)
-        if (is_collective(call.what.operation)) compare(call);
-    }
-    const auto ticket = enqueue(first, [&] {
+    const auto ticket = enqueue(first, [&] {  // from here on the watchdog knows of it
+      if (check_) {
+        for (const auto& call : calls)
+          if (is_collective(call.what.operation)) compare(call);
+      }
       group_->comm().call("ncclGroupEnd", [&](Comm comm) {
         const auto where = lane(comm);
         GroupScope group{where.nccl};

@@ -1,5 +1,6 @@
 #include "runtime/shm/regions.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace acc::runtime::shm {
@@ -24,7 +25,7 @@ SharedBuffer Regions::add(UniqueFd memory, std::size_t part) {
 
 std::uint64_t Regions::look_up(const void* data, std::size_t bytes) const noexcept {
   const auto* const at = static_cast<const std::byte*>(data);
-  for (std::size_t i = 0; i < regions_.size(); ++i) {
+  for (std::size_t i = 0; i < std::min(regions_.size(), kMostNumbers); ++i) {
     const Region& region = regions_[i];
     const std::byte* const own = region.base + region.stride * static_cast<std::size_t>(rank_);
     if (at < own || at + bytes > own + region.part || !*region.in_use) continue;

@@ -39,6 +39,8 @@ class Regions {
 
  private:
   static constexpr int kOffsetBits = 48;
+  /// Regions that have a number; buffers in later ones go through staging copies, as any other.
+  static constexpr std::size_t kMostNumbers = std::size_t{1} << (63 - kOffsetBits);
   struct Region {
     std::byte* base = nullptr;
     std::size_t stride = 0;  ///< bytes from part to part

@@ -26,7 +26,8 @@ constexpr auto kReportTime = 300ms;
 /// All ranks listen before any address is known.
 constexpr Clock::duration kConnectTime = 30s;
 /// Without acknowledgements for this long the peer's host is considered gone. Shorter than the
-/// time-outs of store and agent; the host of a merely stopped process acknowledges.
+/// time-outs of store and agent; the host of a merely stopped process acknowledges what it has room
+/// for.
 constexpr int kSilenceSeconds = 20;
 
 // bbr paces each stream by its own estimate, which alternating directions spoil: 16 MiB over two
@@ -180,7 +181,7 @@ class Connecting {
       throw Error{ErrorCode::peer_lost, "rank " + describe(me()) +
                                             ": this program has closed the connection to rank " +
                                             std::to_string(incoming.from)};
-    set_options(incoming.fd.get(), mesh_);
+    set_options(incoming.fd.get(), mesh_, incoming.purpose);
     connection = incoming.fd.take();
     return true;
   }
@@ -280,14 +281,14 @@ Result<UniqueFd> connect_to_rank(const Mesh& mesh, int from, int to, Purpose pur
                                  Deadline deadline) {
   auto fd = connect_to(mesh.addresses[static_cast<std::size_t>(to)], deadline);
   if (!fd) return fd;
-  set_options(fd->get(), mesh);
+  set_options(fd->get(), mesh, purpose);
   const Hello hello{purpose, from, to, mesh.token};
   if (auto sent = send_all(fd->get(), std::as_bytes(std::span{&hello, 1}), deadline); !sent)
     return sent.error();
   return fd;
 }
 
-void set_options(int fd, const Mesh& mesh) {
+void set_options(int fd, const Mesh& mesh, Purpose purpose) {
   choose_congestion(fd, mesh.congestion);
   const int on = 1, idle = 5, interval = 5, probes = kSilenceSeconds / 5 - 1;
   const unsigned silence = kSilenceSeconds * 1000;
@@ -296,7 +297,11 @@ void set_options(int fd, const Mesh& mesh) {
   ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
   ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
   ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
-  ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence, sizeof silence);
+  // Of the control connection alone, which is always read: it finds a host that is gone for all.
+  // Elsewhere the window may be closed for long, as the peer computes, and the kernel counts that
+  // time, too, though each probe of the window is acknowledged.
+  if (purpose == Purpose::control)
+    ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence, sizeof silence);
 }
 
 }  // namespace acc::runtime::tcp

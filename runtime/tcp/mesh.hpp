@@ -45,6 +45,6 @@ struct Mesh {
 [[nodiscard]] Result<UniqueFd> connect_to_rank(const Mesh& mesh, int from, int to, Purpose purpose,
                                                Deadline deadline);
 /// Sets the options of a connection between hosts.
-void set_options(int fd, const Mesh& mesh);
+void set_options(int fd, const Mesh& mesh, Purpose purpose);
 
 }  // namespace acc::runtime::tcp

@@ -56,7 +56,7 @@ int Messages::connection_from(ActiveCall& active, int rank) {
     if (*incoming) {
       auto& [fd, peer, purpose] = **incoming;
       if (purpose != Purpose::message || !fd.is_ours()) continue;
-      set_options(fd.get(), mesh_);
+      set_options(fd.get(), mesh_, purpose);
       in_[peer] = std::move(fd);
       continue;
     }

@@ -69,14 +69,14 @@ bool SocketMux::move_out(ActiveCall& active, std::size_t host) {
   return moved;
 }
 
-void SocketMux::run(ActiveCall& active, bool all_sent) {
+void SocketMux::finish(ActiveCall& active) {
   std::vector<pollfd> waits;
   for (;;) {
     bool moved = false, done = true;
     for (std::size_t h = 0; h < ends_.size(); ++h) {
       moved = move_out(active, h) || moved;
       moved = move_in(active, h) || moved;
-      done = done && ends_[h].in.empty() && (!all_sent || ends_[h].out.empty());
+      done = done && ends_[h].in.empty() && ends_[h].out.empty();
     }
     if (done) return;
     if (moved) continue;

@@ -27,10 +27,8 @@ class SocketMux {
   }
   /// @throws Error peer_lost: the program has closed a socket; another file may have its number.
   void require_open(ActiveCall& active);
-  /// Runs until everything is received; sends what it can meanwhile.
-  void receive_all(ActiveCall& active) { run(active, false); }
-  /// Runs until everything is received and sent.
-  void finish(ActiveCall& active) { run(active, true); }
+  /// Runs until everything is received and sent: what is sent to a socket after it comes behind.
+  void finish(ActiveCall& active);
 
   [[nodiscard]] int socket(std::size_t host) const { return ends_[host].fd.get(); }
   /// The rank at the other end of a socket.
@@ -48,7 +46,6 @@ class SocketMux {
     std::deque<Piece> out, in;
   };
 
-  void run(ActiveCall& active, bool all_sent);
   bool move_in(ActiveCall& active, std::size_t host);
   bool move_out(ActiveCall& active, std::size_t host);
 

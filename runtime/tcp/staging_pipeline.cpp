@@ -100,7 +100,7 @@ void StagingPipeline::exchange_calls(ActiveCall& active) {
     mux_->receive(h, reinterpret_cast<std::byte*>(calls_[h].data()),
                   calls_[h].size() * sizeof(Descriptor));
   }
-  mux_->receive_all(active);
+  mux_->finish(active);
   if (check_) compare(active);
 }
 

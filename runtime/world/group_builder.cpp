@@ -218,6 +218,7 @@ class GroupBuilder {
                       "split"};
       };
       if (wanted.limit) child.options.init_timeout = wanted.limit;
+      if (wanted.backend != BackendKind::automatic) child.options.backend = wanted.backend;
       return form_group(std::move(child));
     };
   }

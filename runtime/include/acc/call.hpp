@@ -44,6 +44,8 @@ struct CallOptions {
   std::optional<Millis> timeout = {};  ///< default: the group's. 0: none
   /// cuda: the stream (cudaStream_t) that orders the call; nullptr is the legacy stream.
   void* stream = nullptr;
+  /// split, sub_group: of the new group, the same on all ranks; automatic: as of this one.
+  BackendKind backend = BackendKind::automatic;
 };
 
 /// Handle of a started call. Its buffers belong to the group until it is done. Destroying an

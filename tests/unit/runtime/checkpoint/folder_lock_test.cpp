@@ -230,6 +230,24 @@ TEST_CASE("a lock file that can't be removed isn't left with the name of a proce
   CHECK(contents_of(path).empty());
 }
 
+TEST_CASE("a forked child that ended as programs do removed the lock of its parent",
+          "[runtime][checkpoint]") {
+  const TemporaryFolder folder;
+  auto lock = std::make_unique<FolderLock>();
+  lock->take(folder.path());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    lock.reset();
+    ::_exit(0);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  CHECK(fs::exists(folder / ".lock"));
+  lock.reset();
+  CHECK_FALSE(fs::exists(folder / ".lock"));
+}
+
 TEST_CASE("the lock of a process that was killed, or of an earlier round, is no obstacle",
           "[runtime][checkpoint]") {
   const TemporaryFolder folder;

@@ -187,6 +187,39 @@ TEST_CASE("a read that never returns ends the process, which would hang without 
         "slow, and still does 30 ms later: the process ends with status 74\n");
 }
 
+TEST_CASE("a batch that came late at last ended the process when its loader was left later on",
+          "[runtime][data]") {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    Gate late;
+    {
+      Prefetcher<int> prefetcher{[&](std::size_t number) -> std::optional<int> {
+                                   if (number == 0) late.pass();
+                                   if (number == 1) ::usleep(300'000);  // longer than the patience
+                                   return 0;
+                                 },
+                                 {1, 1, 50ms, "training data", 30ms}};
+      try {
+        (void)prefetcher.next();
+        ::_exit(1);
+      } catch (const Error&) {
+        late.open();
+      }
+      for (bool has_come = false; !has_come;) {
+        try {
+          has_come = prefetcher.next().has_value();
+        } catch (const Error&) {
+        }
+      }
+    }
+    ::_exit(0);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+}
+
 TEST_CASE("time spent in waiting is told", "[runtime][data]") {
   Prefetcher<int> prefetcher{[](std::size_t number) {
                                const auto until = std::chrono::steady_clock::now() + 5ms;

@@ -367,3 +367,36 @@ TEST_CASE("coalesced calls are one launch, and take effect as if they came one b
     expect(a.read_as<float>()[0] == 3.0F && b.read_as<float>()[0] == 4.0F, "only what came after");
   }));
 }
+
+TEST_CASE("with the check on, a coalesced launch that a rank never joins waited for ever",
+          "[runtime][nccl]") {
+  const Fakes fakes;
+  auto options = over_nccl(true);
+  options.timeout = kSecond;
+  auto groups = ProcessGroup::threads(2, options);
+  CHECK_NOTHROW(on_all(groups, [](ProcessGroup& group) {
+    if (group.rank() == 1) return;
+    acc::cuda::set_device(group.device().index);
+    const OnDevice data{std::vector<float>(64, 1.0F).data(), 256};
+    const auto said = told_by([&] {
+      group.coalesce([&] { group.all_reduce(data.data(), data.data(), 64, DType::f32); });
+      acc::cuda::synchronize();
+    });
+    expect(said.starts_with("timed_out") && said.find("rank 1") != std::string::npos, said.c_str());
+  }));
+}
+
+TEST_CASE(
+    "a group over NCCL has sub-groups that keep to the host, as the writers of checkpoints do",
+    "[runtime][nccl]") {
+  const Fakes fakes;
+  auto groups = ProcessGroup::threads(2, over_nccl());
+  CHECK_NOTHROW(on_all(groups, [](ProcessGroup& group) {
+    auto on_host = group.split(0, group.rank(), "host", {.backend = BackendKind::cpu});
+    expect(on_host.backend() == "cpu", "another backend");
+    expect(group.split(0, group.rank(), "device").backend() == "nccl", "the same one");
+    std::vector<float> one{1.0F};
+    on_host.all_reduce(one);
+    expect(one[0] == 2.0F, "the sum");
+  }));
+}

@@ -1,6 +1,11 @@
 #include "runtime/tcp/listener.hpp"
 
+#include "runtime/tcp/mesh.hpp"
+
 #include <catch2/catch.hpp>
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 
 #include <chrono>
 #include <string>
@@ -105,4 +110,24 @@ TEST_CASE("more silent connections than the limit close the oldest", "[tcp]") {
   const auto rank = connected_to(listener, {Purpose::rail, 1, 0, kToken});
   CHECK(next_of(listener).from == 1);
   for (int i = 0; i < 3; ++i) CHECK(is_closed(silent[static_cast<std::size_t>(i)]));
+}
+
+// The kernel counts the time of a closed window, though each probe of it is acknowledged
+// (TCP_USER_TIMEOUT in tcp(7)).
+TEST_CASE("a peer that was busy for 20 s while it was sent much was taken for lost", "[tcp]") {
+  auto listener = listening();
+  const auto fd = connected_to(listener);
+  const Mesh mesh{std::move(listener), {}, kToken, "system", {}, {}};
+  const auto limit_of = [&](Purpose purpose) {
+    const unsigned none = 0;
+    ::setsockopt(fd.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &none, sizeof none);
+    set_options(fd.get(), mesh, purpose);
+    unsigned limit = 0;
+    socklen_t size = sizeof limit;
+    REQUIRE(::getsockopt(fd.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, &size) == 0);
+    return limit;
+  };
+  CHECK(limit_of(Purpose::rail) == 0);
+  CHECK(limit_of(Purpose::message) == 0);
+  CHECK(limit_of(Purpose::control) == 20'000);
 }
