@@ -100,6 +100,11 @@ class Channel : public std::enable_shared_from_this<Channel> {
   /// @return false: the channel was closed, or is now because the queue is full
   bool send(std::string_view frames);
 
+  /// Raises ChannelLimits::queued: so much may be sent at once that no peer can read it in time.
+  void allow_queued(std::size_t bytes) { limits_.queued += bytes; }
+  /// The next frames of the peer, so many, don't count for frames_per_second.
+  void allow_frames(std::size_t frames) { free_frames_ = frames; }
+
   /// No handler is called from now on. Sends what is queued, ends the stream, then waits for the
   /// peer's end (else its system might discard our last bytes), all of it until `limit`. The
   /// channel keeps itself alive for that time.
@@ -174,6 +179,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   Instant timer_due_ = Instant::max();
   Instant rate_seen_;
   double rate_left_;
+  std::size_t free_frames_ = 0;
 
   bool is_waiting_to_read_ = false;
   bool is_waiting_to_write_ = false;

@@ -202,6 +202,9 @@ bool Channel::take(std::string_view bytes) {
 
 // A bucket of one second's frames that one read may overdraw: what was read is handled.
 void Channel::count_frames(std::size_t frames) {
+  const std::size_t free = std::min(frames, free_frames_);
+  free_frames_ -= free;
+  frames -= free;
   const double most = limits_.frames_per_second;
   const auto now = clock_now();
   rate_left_ += std::chrono::duration<double>(now - rate_seen_).count() * most;

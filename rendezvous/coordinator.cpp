@@ -27,6 +27,9 @@ Coordinator::Coordinator(boost::asio::io_context& io, MembershipOptions options,
       clocks_{read_clocks()},
       timer_{io, [this] { on_timer(); }},
       close_deadline_{io} {
+  for (const auto& vote : result.votes) {
+    if (links_.contains(vote.peer.value())) agents_.emplace(vote.peer.value(), vote.join.node);
+  }
   for (const auto& [peer, link] : links_) listen_to(PeerId{peer});
   MembershipActions actions;
   membership_ = Membership{std::move(options), result, boot_now(), actions};
@@ -37,8 +40,12 @@ Coordinator::Coordinator(boost::asio::io_context& io, MembershipOptions options,
 void Coordinator::admit(PeerId peer, std::shared_ptr<Link> link, const Join& join) {
   const std::string address = link->peer_address();
   links_.emplace(peer.value(), std::move(link));
+  agents_.emplace(peer.value(), join.node);
   listen_to(peer);
+  if (restored_.is_complete(join.node)) whole_.insert(peer.value());
+  const Alive::Watch watch = alive_.watch();
   perform(membership_.joined(peer, join, address, time_of_event()));
+  if (watch.is_alive()) await_replay(peer);
 }
 
 void Coordinator::listen_to(PeerId peer) {
@@ -70,12 +77,40 @@ void Coordinator::on_frame(PeerId peer, const Frame& frame) {
     reply.status = KvReply::Status::wrong_round;
     return answer({{peer.value(), reply}});
   }
-  if (const auto* told = std::get_if<KvRestore>(&frame.message)) {
-    if (is_of_round) answer(store_.restore(*told));
-    return;
-  }
-  if (std::holds_alternative<Heartbeat>(frame.message)) whole_.insert(peer.value());
+  if (const auto* part = std::get_if<KvRestore>(&frame.message)) return restore(peer, frame, *part);
+  if (std::holds_alternative<Heartbeat>(frame.message)) note_replay_end(peer);
   perform(membership_.said(peer, frame, time_of_event()));
+}
+
+// It keeps the node alive, too: its heartbeats wait behind the rest of the replay.
+void Coordinator::restore(PeerId peer, const Frame& frame, const KvRestore& part) {
+  const auto agent = agents_.find(peer.value());
+  const bool is_of_round =
+      membership_.is_member(peer) && frame.epoch.round == membership_.epoch().round;
+  if (is_of_round && agent != agents_.end() && restored_.take(agent->second, part))
+    answer(store_.restore(part));
+  // Normally none: there are thousands of parts.
+  const auto actions = membership_.said(peer, frame, time_of_event());
+  if (!actions.empty()) perform(actions);
+}
+
+void Coordinator::note_replay_end(PeerId peer) {
+  if (!membership_.is_member(peer) || !whole_.insert(peer.value()).second) return;
+  const auto agent = agents_.find(peer.value());
+  if (agent == agents_.end() || !restored_.awaits(agent->second)) return;
+  restored_.complete(agent->second);
+  const auto link = links_.find(peer.value());
+  if (link != links_.end()) link->second->allow_frames(0);
+}
+
+// At its usual rate a large replay would take longer than the silence after which a node is lost.
+void Coordinator::await_replay(PeerId peer) {
+  constexpr std::size_t kFrames = 2 * KvLimits{}.keys;  // a value, and what was added since
+  const auto link = links_.find(peer.value());
+  const auto agent = agents_.find(peer.value());
+  const bool is_awaited = link != links_.end() && agent != agents_.end() &&
+                          membership_.is_member(peer) && restored_.awaits(agent->second);
+  if (is_awaited) link->second->allow_frames(kFrames);
 }
 
 // After an election the store is refilled with each agent's writes. Requests before that could only
@@ -95,12 +130,13 @@ void Coordinator::answer_held() {
 void Coordinator::on_lost(PeerId peer, const LinkLoss& loss) {
   log::debug("agent_link_lost", {{"peer", peer.value()}, {"why", loss.why}});
   links_.erase(peer.value());
-  forget_questions_of(peer);
+  forget(peer);
   perform(membership_.left(peer, loss, time_of_event()));
   check_left();
 }
 
-void Coordinator::forget_questions_of(PeerId peer) {
+void Coordinator::forget(PeerId peer) {
+  agents_.erase(peer.value());
   store_.peer_gone(peer.value());
   whole_.erase(peer.value());
   std::erase_if(held_, [&](const Held& held) { return held.peer == peer.value(); });
@@ -162,7 +198,7 @@ void Coordinator::act(const ClosePeer& a) {
   if (found == links_.end()) return;
   const auto link = found->second;
   links_.erase(found);
-  forget_questions_of(a.peer);
+  forget(a.peer);
   link->close();
   perform(membership_.left(a.peer, {"closed by us"}, boot_now()));
 }
@@ -175,6 +211,10 @@ void Coordinator::act(const ResetStore& a) {
     answer({{peer, reply}});
   }
   answer(store_.reset(a.epoch));
+  restored_.begin(a.is_inherited);
+  whole_.clear();
+  if (!a.is_inherited) return;
+  for (const auto& [peer, link] : links_) await_replay(PeerId{peer});
 }
 void Coordinator::act(const CommitRound& a) {
   if (hooks_.commit) hooks_.commit(a.record);

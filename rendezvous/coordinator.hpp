@@ -6,6 +6,7 @@
 #include "rendezvous/kv_store.hpp"
 #include "rendezvous/link.hpp"
 #include "rendezvous/membership.hpp"
+#include "rendezvous/restored_writes.hpp"
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -82,9 +83,12 @@ class Coordinator {
   void act(const StepDown& a);
   void act(const JobOver& a);
   void answer(const KvStore::Answers& answers);
+  void restore(PeerId peer, const Frame& frame, const KvRestore& part);
+  void note_replay_end(PeerId peer);
+  void await_replay(PeerId peer);
   [[nodiscard]] bool is_restoring() const;
   void answer_held();
-  void forget_questions_of(PeerId peer);
+  void forget(PeerId peer);
   void arm();
   void on_timer();
   void check_left();
@@ -93,14 +97,16 @@ class Coordinator {
   boost::asio::io_context& io_;
   Hooks hooks_;
   Links links_;
+  std::unordered_map<std::uint64_t, NodeId> agents_;  ///< by peer, as it joined
   Membership membership_;
   KvStore store_;
+  RestoredWrites restored_;
   struct Held {
     std::uint64_t peer = 0;
     KvRequest request;
   };
   std::vector<Held> held_;         ///< until the store is complete again, after an election
-  std::set<std::uint64_t> whole_;  ///< peers that have replayed all their writes
+  std::set<std::uint64_t> whole_;  ///< peers whose agents have replayed all their writes
   ClockWatch clocks_;
   DeadlineTimer timer_;
   boost::asio::steady_timer close_deadline_;

@@ -31,6 +31,8 @@ class ChannelLink : public Link, public std::enable_shared_from_this<ChannelLink
   }
   void send(const Frame& frame) override { send(frame, encode(frame.epoch, frame.message)); }
   void send(const Frame&, std::string_view encoded) override { channel_->send(encoded); }
+  void allow_queued(std::size_t bytes) override { channel_->allow_queued(bytes); }
+  void allow_frames(std::size_t frames) override { channel_->allow_frames(frames); }
   void close() override {
     handlers_ = {};
     channel_->close();
@@ -75,6 +77,8 @@ class InsideLink : public Link, public std::enable_shared_from_this<InsideLink> 
     if (const auto other = other_.lock()) other->take(frame);
   }
   void send(const Frame& frame, std::string_view) override { send(frame); }
+  void allow_queued(std::size_t) override {}
+  void allow_frames(std::size_t) override {}
   void close() override {
     handlers_ = {};
     is_started_ = false;

@@ -6,6 +6,7 @@
 
 #include <boost/asio/io_context.hpp>
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -33,6 +34,9 @@ class Link {
   virtual void send(const Frame& frame) = 0;
   /// A frame that was encoded once for several peers.
   virtual void send(const Frame& frame, std::string_view encoded) = 0;
+  /// See Channel; within one process there are no limits.
+  virtual void allow_queued(std::size_t bytes) = 0;
+  virtual void allow_frames(std::size_t frames) = 0;
   /// Closes once everything sent has left; no handler is called any more.
   virtual void close() = 0;
   /// Numeric; empty within one process.

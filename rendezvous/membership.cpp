@@ -18,6 +18,10 @@ constexpr Millis kFirstNotice{5'000};
 constexpr Millis kLastCallCheck{50};
 constexpr Instant kNever = Instant::max();
 
+bool only_shows_life(const Message& message) {
+  return std::holds_alternative<Heartbeat>(message) || std::holds_alternative<KvRestore>(message);
+}
+
 std::unique_ptr<Authority> authority_for(const MembershipOptions& options) {
   if (options.external_leader) return std::make_unique<ExternalAuthority>(options.timings);
   return std::make_unique<QuorumAuthority>(options.timings);
@@ -59,7 +63,7 @@ void Membership::defer(PeerId peer, const Frame& frame, Instant now, MembershipA
   const auto sender = nodes_.by_peer(peer);
   if (!sender) return;
   note_heard(*sender, now);
-  if (std::holds_alternative<Heartbeat>(frame.message)) return;
+  if (only_shows_life(frame.message)) return;
   constexpr std::size_t kMostOfPeer = 8;
   const auto of_peer = std::ranges::count(deferred_, peer, &Deferred::peer);
   if (static_cast<std::size_t>(of_peer) < kMostOfPeer) {

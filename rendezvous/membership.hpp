@@ -73,6 +73,7 @@ struct ClosePeer {
 /// Discards the store of the last round and opens a new one for this epoch.
 struct ResetStore {
   Epoch epoch;
+  bool is_inherited = false;  ///< it began under another coordinator, and has contents
 };
 /// external_leader: store this record for a successor, then call committed(). No worker starts
 /// before that.
@@ -108,7 +109,7 @@ class Membership {
   // ---- events ----
   /// The first frame of a connection. `address`: the peer's, as reported by the socket.
   MembershipActions joined(PeerId peer, const Join& join, const std::string& address, Instant now);
-  /// Any later frame except those of the key-value store.
+  /// Any later frame except requests to the key-value store.
   MembershipActions said(PeerId peer, const Frame& frame, Instant now);
   /// The connection is lost.
   MembershipActions left(PeerId peer, const LinkLoss& loss, Instant now);

@@ -49,7 +49,7 @@ MembershipActions Membership::recover(const RoundRecord& last, Instant now) {
   phase_ = MembershipPhase::running;
   phase_since_ = round_started_ = now;
   recovering_until_ = now + options_.timings.heartbeat_timeout;
-  out.emplace_back(ResetStore{epoch_});
+  out.emplace_back(ResetStore{epoch_, true});
   return out;
 }
 

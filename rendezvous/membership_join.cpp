@@ -292,7 +292,7 @@ void Membership::take_over(const ElectionResult& result, Instant now, Membership
                      now + options_.timings.return_limit());
   // All places must be known before the state of any node can end the round.
   recover_places(result, now);
-  out.emplace_back(ResetStore{epoch_});
+  out.emplace_back(ResetStore{epoch_, true});
   recover_nodes(result, now, out);
   if (failures_.now) {
     stop_round(Stop::Why::restart, "the round was broken when the coordinator was lost", now, out);

@@ -9,6 +9,19 @@
 // rendezvous_client_seed.cpp, etcd in rendezvous_client_etcd.cpp.
 namespace acc::rendezvous {
 
+namespace {
+
+// All of it at once: the heartbeat behind it must not be late.
+void send_replay(Link& link, const Epoch& epoch, std::vector<KvRestore> replay) {
+  constexpr std::size_t kOverhead = 64;  // of a frame, at most: header, lengths, number
+  std::size_t bytes = 0;
+  for (const auto& part : replay) bytes += part.key.size() + part.value.size() + kOverhead;
+  link.allow_queued(bytes);
+  for (auto& part : replay) link.send({epoch, std::move(part)});
+}
+
+}  // namespace
+
 RendezvousClient::RendezvousClient(boost::asio::io_context& io, RendezvousClientOptions options,
                                    OnOrder on_order)
     : io_{io},
@@ -145,7 +158,7 @@ void RendezvousClient::on_link_frame(const Frame& frame) {
     return questions_.answered(*reply, now);
   }
   if (const auto* part = std::get_if<Table>(&frame.message)) return questions_.received(*part);
-  if (const auto* ack = std::get_if<HeartbeatAck>(&frame.message)) compare_clocks(*ack);
+  if (const auto* ack = std::get_if<HeartbeatAck>(&frame.message)) take_ack(*ack);
   if (const auto* reply = std::get_if<RestartReply>(&frame.message))
     return answer_restarts(reply->why_not);
   const bool was_connected = client_.is_connected();
@@ -155,7 +168,8 @@ void RendezvousClient::on_link_frame(const Frame& frame) {
   if (!was_connected && client_.is_connected()) questions_.ask_again();
 }
 
-void RendezvousClient::compare_clocks(const HeartbeatAck& ack) {
+void RendezvousClient::take_ack(const HeartbeatAck& ack) {
+  questions_.replay_arrived();
   if (!options_.on_clock_skew) return;
   const auto trip = client_.round_trip_of(ack.heartbeat, boot_now());
   if (!trip) return;
@@ -173,7 +187,7 @@ void RendezvousClient::replay_store(const Term& term) {
         "the workers of this node put more into the key-value store than is remembered for "
         "a loss of the coordinator: the new one's store lacks some of it",
         true);
-  for (auto& entry : *replay) link_->send({{term, client_.epoch().round}, std::move(entry)});
+  send_replay(*link_, {term, client_.epoch().round}, std::move(*replay));
 }
 
 void RendezvousClient::act(const Hang&) {

@@ -112,7 +112,7 @@ class RendezvousClient {
   // links
   void on_peer(std::shared_ptr<Channel> channel, std::string_view first_frame);
   void on_link_frame(const Frame& frame);
-  void compare_clocks(const HeartbeatAck& ack);
+  void take_ack(const HeartbeatAck& ack);
   void take_link(std::shared_ptr<Link> link);
   [[nodiscard]] DialOptions dial_options(const HostPort& to, Millis limit) const;
   [[nodiscard]] Coordinator::Hooks coordinator_hooks();

@@ -53,8 +53,8 @@ void StoreQuestions::forget_expired(Instant now) {
 }
 
 std::optional<std::vector<KvRestore>> StoreQuestions::take_replay(const Term& term) {
+  telling_ = term;
   if (term == told_in_) return std::nullopt;
-  told_in_ = term;
   return replay_.tell();
 }
 

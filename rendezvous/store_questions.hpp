@@ -39,9 +39,11 @@ class StoreQuestions {
   /// A new round: pending requests are answered with `wrong_round`.
   void end_round();
 
-  /// The replay for a coordinator of this term, to be sent before the first heartbeat; nothing if
-  /// it was sent already.
+  /// The replay for a coordinator of this term, to be sent over a new link before its first
+  /// heartbeat; nothing if that coordinator has it already.
   [[nodiscard]] std::optional<std::vector<KvRestore>> take_replay(const Term& term);
+  /// The coordinator answered a heartbeat of this link, so it has read the replay in front of it.
+  void replay_arrived() { told_in_ = telling_; }
   /// False: the workers have written more to the store than take_replay() remembers.
   [[nodiscard]] bool remembers_all() const { return replay_.is_complete(); }
 
@@ -56,6 +58,7 @@ class StoreQuestions {
 
   Send send_;
   KvReplay replay_;
+  Term telling_;  ///< of the coordinator that the last replay was for
   Term told_in_;  ///< the newest term whose coordinator has received the replay
   std::uint64_t last_id_ = 0;
   std::map<std::uint64_t, Question> questions_;

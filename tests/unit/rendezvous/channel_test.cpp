@@ -313,6 +313,42 @@ TEST_CASE("who sends too many frames is read more slowly, and loses none",
   CHECK(took < 6s);
 }
 
+TEST_CASE("frames that the owner expects are read at once", "[rendezvous][channel]") {
+  const bool is_tls = GENERATE(false, true);
+  CAPTURE(is_tls);
+  Pair pair{is_tls, {}, {.frames_per_second = 10}};
+  constexpr std::uint32_t kFrames = 5000;  // they would take eight minutes
+  pair.b.channel->allow_frames(kFrames);
+  for (std::uint32_t i = 0; i < kFrames; ++i) REQUIRE(pair.a.channel->send(heartbeat(i)));
+  REQUIRE(pair.loop.until([&] { return pair.b.frames.size() == kFrames; }, 30s));
+  // The rate counts again: ten, and what one read overdraws.
+  std::string more;
+  for (std::uint32_t i = 0; i < 40; ++i) more += heartbeat(i);
+  REQUIRE(pair.a.channel->send(more));
+  REQUIRE(pair.loop.until([&] { return pair.b.frames.size() == kFrames + 40; }));
+  pair.a.channel->send(heartbeat());
+  CHECK_FALSE(pair.loop.until([&] { return pair.b.frames.size() > kFrames + 40; }, 200ms));
+}
+
+TEST_CASE("a queue that the owner allowed for is no slow reader's", "[rendezvous][channel]") {
+  Pair pair{false, {.queued = std::size_t{1} << 20U}};
+  pair.a.channel->send(heartbeat());
+  REQUIRE(pair.loop.until([&] { return !pair.b.frames.empty(); }));
+  const auto frame = notice(200'000);
+  pair.a.channel->allow_queued(50 * frame.size());
+  for (int i = 0; i < 50; ++i) REQUIRE(pair.a.channel->send(frame));
+  SECTION("all of it arrives") {
+    REQUIRE(pair.loop.until([&] { return pair.b.frames.size() == 51; }));
+    CHECK(pair.a.channel->is_open());
+  }
+  SECTION("a queue beyond that is too much") {
+    int more = 0;
+    while (more < 50 && pair.a.channel->send(frame)) ++more;
+    CHECK(more < 10);
+    CHECK_FALSE(pair.a.channel->is_open());
+  }
+}
+
 TEST_CASE("TLS bytes that were changed on the way end the channel", "[rendezvous][channel]") {
   Loop loop;
   auto [client, to_server] = socket_pair();

@@ -32,12 +32,16 @@ Join vote_of(std::uint32_t node_rank) {
 struct Agent {
   std::shared_ptr<Link> link;
   std::vector<KvReply> replies;
+  std::uint64_t stamp = 0;  ///< the coordinator's newest
+  std::string lost;
   void start() {
     Link::Handlers on;
     on.on_frame = [this](const Frame& frame) {
       if (const auto* reply = std::get_if<KvReply>(&frame.message)) replies.push_back(*reply);
+      if (const auto* welcome = std::get_if<Welcome>(&frame.message)) stamp = welcome->stamp;
+      if (const auto* ack = std::get_if<HeartbeatAck>(&frame.message)) stamp = ack->stamp;
     };
-    on.on_lost = [](const LinkLoss&) {};
+    on.on_lost = [this](const LinkLoss& loss) { lost = loss.why; };
     link->start(std::move(on));
   }
   void says(Message message) { link->send({kNow, std::move(message)}); }
@@ -47,17 +51,19 @@ struct Agent {
 struct Elected {
   Loop loop;
   Agent first, second;
+  std::string told;  ///< lines to the user
   std::unique_ptr<Coordinator> coordinator;
 
-  Elected() {
+  explicit Elected(Timings timings = {}) {
     Coordinator::Hooks hooks;
-    hooks.tell = [](const std::string&, bool) {};
-    hooks.stepped_down = [](const std::string&) {};
+    hooks.tell = [this](const std::string& text, bool) { told += text + "\n"; };
+    hooks.stepped_down = [this](const std::string& why) { told += why + "\n"; };
     hooks.job_over = [](const Close&) {};
     MembershipOptions options;
     options.job = "job";
     options.name = "node1";
     options.nodes_min = options.nodes_max = 3;
+    options.timings = timings;
     ElectionResult result{kNow.term, kLost, 3, {}, {}, {}, {}, {}};
     Coordinator::Links voters;
     for (auto* agent : {&first, &second}) {
@@ -72,12 +78,37 @@ struct Elected {
   }
   Agent& third_comes() {
     auto [ours, theirs] = link_inside(loop.io);
-    third.link = ours;
-    third.start();
-    coordinator->admit(PeerId{3}, theirs, vote_of(2));
-    return third;
+    return third_comes(ours, theirs);
+  }
+  Agent& third_comes_over_a_socket() {
+    auto [one, other] = socket_pair();
+    Seen ours, theirs;
+    ours.channel = std::make_shared<Channel>(loop.io, std::move(one), nullptr);
+    theirs.channel = std::make_shared<Channel>(loop.io, std::move(other), nullptr);
+    for (auto* end : {&ours, &theirs}) end->channel->start(end->handlers());
+    REQUIRE(loop.until([&] { return ours.is_open && theirs.is_open; }));
+    return third_comes(link_over(ours.channel), link_over(theirs.channel));
+  }
+  void all_say_heartbeat() {
+    for (auto* agent : {&first, &second, &third}) agent->says(Heartbeat{.heartbeat = 1});
+  }
+  /// What the store answers, to the first node.
+  KvReply asked(KvRequest request) {
+    const auto before = first.replies.size();
+    first.says(std::move(request));
+    REQUIRE(loop.until([&] { return first.replies.size() > before; }, 20s));
+    return first.replies.back();
   }
   Agent third;
+
+ private:
+  Agent& third_comes(std::shared_ptr<Link> ours, std::shared_ptr<Link> theirs) {
+    third.link = std::move(ours);
+    third.start();
+    coordinator->admit(PeerId{++last_peer}, std::move(theirs), vote_of(2));
+    return third;
+  }
+  std::uint64_t last_peer = 2;
 };
 
 KvRequest get(const std::string& key) {
@@ -114,4 +145,54 @@ SCENARIO("a worker asks the store right after an election", "[rendezvous][coordi
     REQUIRE(job.loop.until([&] { return !job.first.replies.empty(); }));
     CHECK(job.first.replies[0].status == KvReply::Status::missing);
   }
+}
+
+TEST_CASE("a counter was too high after the link of a node broke while it replayed its writes",
+          "[rendezvous][coordinator]") {
+  Elected job;
+  job.third_comes().says(KvRestore{"n", {}, 5});
+  job.loop.until([] { return false; }, 50ms);
+  auto& again = job.third_comes();
+  again.says(KvRestore{"n", {}, 5});
+  again.says(KvRestore{"m", {}, 2});
+  job.all_say_heartbeat();
+  CHECK(job.asked(get("n")).value == "5");
+  CHECK(job.asked(get("m")).value == "2");
+  SECTION("nor does it count what was added since then a second time") {
+    KvRequest add = get("n");
+    add.op = KvRequest::Op::add;
+    add.delta = 1;
+    job.third.says(add);
+    REQUIRE(job.loop.until([&] { return !job.third.replies.empty(); }));
+    auto& third = job.third_comes();
+    third.says(KvRestore{"n", {}, 6});
+    third.says(Heartbeat{.heartbeat = 1});
+    job.loop.until([] { return false; }, 50ms);
+    CHECK(job.asked(get("n")).value == "6");
+  }
+}
+
+TEST_CASE("a node that replays a large store was lost for want of heartbeats",
+          "[rendezvous][coordinator]") {
+  Elected job{{.heartbeat_timeout = 600ms, .lease = 1200ms}};
+  auto& third = job.third_comes();
+  const auto end = std::chrono::steady_clock::now() + 2s;
+  for (std::int64_t i = 1; std::chrono::steady_clock::now() < end; ++i) {
+    for (auto* agent : {&job.first, &job.second})
+      agent->says(Heartbeat{.heartbeat = 1, .echo = agent->stamp});
+    third.says(KvRestore{"key" + std::to_string(i), "value", 0});
+    job.loop.until([] { return false; }, 20ms);
+    INFO(third.lost << job.told);
+    REQUIRE(third.lost.empty());
+  }
+}
+
+TEST_CASE("thousands of keys are restored as fast as they arrive", "[rendezvous][coordinator]") {
+  Elected job;
+  auto& third = job.third_comes_over_a_socket();
+  constexpr std::int64_t kKeys = 60'000;  // at the rate of other frames: half a minute
+  for (std::int64_t i = 1; i <= kKeys; ++i) third.says(KvRestore{"key" + std::to_string(i), {}, i});
+  job.all_say_heartbeat();
+  CHECK(job.asked(get("key60000")).value == "60000");
+  CHECK(third.lost.empty());
 }

@@ -136,6 +136,10 @@ SCENARIO("what an agent reports while etcd's lease is in doubt counts once it is
     for (int i = 0; i < 20; ++i) desk.says(a, SignalRequest{SIGUSR1});
     THEN("it has to join again") { CHECK(desk.was_closed(a)); }
   }
+  WHEN("one of them replays the writes of its workers to the store") {
+    for (int i = 0; i < 20; ++i) desk.says(a, KvRestore{"key", "value", 0});
+    THEN("the doubt is nothing to it") { CHECK_FALSE(desk.was_closed(a)); }
+  }
 }
 
 SCENARIO("whom etcd names no more does nothing", "[rendezvous][membership]") {

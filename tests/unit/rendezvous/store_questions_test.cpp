@@ -73,8 +73,25 @@ TEST_CASE("each coordinator gets what the workers put into the store, once",
   REQUIRE(replay->size() == 1);
   CHECK(replay->front().key == "a");
   CHECK(replay->front().value == "1");
+  asking.questions.replay_arrived();
   CHECK_FALSE(asking.questions.take_replay(Term{2, 1}));  // its connection broke and came back
   CHECK(asking.questions.take_replay(Term{3, 2}));
+}
+
+TEST_CASE("the store lacked keys of a node whose link broke while it replayed them",
+          "[rendezvous][store_questions]") {
+  Asking asking;
+  asking.ask(Op::set, "a", "1");
+  asking.answer(1, kAsked);
+  REQUIRE(asking.questions.take_replay(Term{2, 1}));
+  // The next link to the same coordinator, and one to its successor.
+  const auto again = asking.questions.take_replay(Term{2, 1});
+  REQUIRE(again);
+  CHECK(again->size() == 1);
+  CHECK(asking.questions.take_replay(Term{3, 2}));
+  CHECK(asking.questions.take_replay(Term{3, 2}));
+  asking.questions.replay_arrived();
+  CHECK_FALSE(asking.questions.take_replay(Term{3, 2}));
 }
 
 TEST_CASE("the time for which a round may write counts from the asking",
