@@ -28,7 +28,7 @@ Coordinator::Coordinator(boost::asio::io_context& io, MembershipOptions options,
       timer_{io, [this] { on_timer(); }},
       close_deadline_{io} {
   for (const auto& vote : result.votes) {
-    if (links_.contains(vote.peer.value())) agents_.emplace(vote.peer.value(), vote.join.node);
+    if (links_.contains(vote.peer.value())) agents_.emplace(vote.peer.value(), Agent{vote.join});
   }
   for (const auto& [peer, link] : links_) listen_to(PeerId{peer});
   MembershipActions actions;
@@ -40,7 +40,7 @@ Coordinator::Coordinator(boost::asio::io_context& io, MembershipOptions options,
 void Coordinator::admit(PeerId peer, std::shared_ptr<Link> link, const Join& join) {
   const std::string address = link->peer_address();
   links_.emplace(peer.value(), std::move(link));
-  agents_.emplace(peer.value(), join.node);
+  agents_.emplace(peer.value(), Agent{join});
   listen_to(peer);
   if (restored_.is_complete(join.node)) whole_.insert(peer.value());
   const Alive::Watch watch = alive_.watch();
@@ -71,7 +71,7 @@ void Coordinator::on_frame(PeerId peer, const Frame& frame) {
       held_.push_back({peer.value(), *request});
       return;
     }
-    if (is_of_round) return answer(store_.request(peer.value(), *request, clock_now()));
+    if (is_of_round) return carry_out(peer.value(), *request);
     KvReply reply;
     reply.id = request->id;
     reply.status = KvReply::Status::wrong_round;
@@ -87,7 +87,7 @@ void Coordinator::restore(PeerId peer, const Frame& frame, const KvRestore& part
   const auto agent = agents_.find(peer.value());
   const bool is_of_round =
       membership_.is_member(peer) && frame.epoch.round == membership_.epoch().round;
-  if (is_of_round && agent != agents_.end() && restored_.take(agent->second, part))
+  if (is_of_round && agent != agents_.end() && restored_.take(agent->second.node, part))
     answer(store_.restore(part));
   // Normally none: there are thousands of parts.
   const auto actions = membership_.said(peer, frame, time_of_event());
@@ -97,8 +97,8 @@ void Coordinator::restore(PeerId peer, const Frame& frame, const KvRestore& part
 void Coordinator::note_replay_end(PeerId peer) {
   if (!membership_.is_member(peer) || !whole_.insert(peer.value()).second) return;
   const auto agent = agents_.find(peer.value());
-  if (agent == agents_.end() || !restored_.awaits(agent->second)) return;
-  restored_.complete(agent->second);
+  if (agent == agents_.end() || !restored_.awaits(agent->second.node)) return;
+  restored_.complete(agent->second.node);
   const auto link = links_.find(peer.value());
   if (link != links_.end()) link->second->allow_frames(0);
 }
@@ -109,7 +109,7 @@ void Coordinator::await_replay(PeerId peer) {
   const auto link = links_.find(peer.value());
   const auto agent = agents_.find(peer.value());
   const bool is_awaited = link != links_.end() && agent != agents_.end() &&
-                          membership_.is_member(peer) && restored_.awaits(agent->second);
+                          membership_.is_member(peer) && restored_.awaits(agent->second.node);
   if (is_awaited) link->second->allow_frames(kFrames);
 }
 
@@ -123,8 +123,7 @@ bool Coordinator::is_restoring() const {
 
 void Coordinator::answer_held() {
   if (held_.empty() || is_restoring()) return;
-  for (auto& [peer, request] : std::exchange(held_, {}))
-    answer(store_.request(peer, std::move(request), clock_now()));
+  for (auto& [peer, request] : std::exchange(held_, {})) carry_out(peer, std::move(request));
 }
 
 void Coordinator::on_lost(PeerId peer, const LinkLoss& loss) {
@@ -211,6 +210,7 @@ void Coordinator::act(const ResetStore& a) {
     answer({{peer, reply}});
   }
   answer(store_.reset(a.epoch));
+  answered_.forget();
   restored_.begin(a.is_inherited);
   whole_.clear();
   if (!a.is_inherited) return;
@@ -229,12 +229,26 @@ void Coordinator::act(const StepDown& a) {
 
 void Coordinator::act(const JobOver& a) { hooks_.job_over(a.close); }
 
+void Coordinator::carry_out(std::uint64_t peer, KvRequest request) {
+  if (const auto agent = agents_.find(peer); agent != agents_.end()) {
+    const auto reply = answered_.find(agent->second.node, request.id);
+    if (reply) return send(peer, *reply);
+  }
+  answer(store_.request(peer, std::move(request), clock_now()));
+}
+
 void Coordinator::answer(const KvStore::Answers& answers) {
-  for (const auto& one : answers) {
-    const auto found = links_.find(one.peer);
-    if (found != links_.end()) found->second->send({membership_.epoch(), one.reply});
+  for (const auto& [peer, reply] : answers) {
+    const auto agent = agents_.find(peer);
+    if (agent != agents_.end()) answered_.note(agent->second.node, agent->second.workers, reply);
+    send(peer, reply);
   }
   arm();
+}
+
+void Coordinator::send(std::uint64_t peer, const KvReply& reply) {
+  const auto found = links_.find(peer);
+  if (found != links_.end()) found->second->send({membership_.epoch(), reply});
 }
 
 // A time of the membership's clock, for a timer.

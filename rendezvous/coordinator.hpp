@@ -2,6 +2,7 @@
 
 #include "common/alive.hpp"
 #include "common/clocks.hpp"
+#include "rendezvous/answered_requests.hpp"
 #include "rendezvous/deadline_timer.hpp"
 #include "rendezvous/kv_store.hpp"
 #include "rendezvous/link.hpp"
@@ -82,7 +83,9 @@ class Coordinator {
   void act(const TellHere& a);
   void act(const StepDown& a);
   void act(const JobOver& a);
+  void carry_out(std::uint64_t peer, KvRequest request);
   void answer(const KvStore::Answers& answers);
+  void send(std::uint64_t peer, const KvReply& reply);
   void restore(PeerId peer, const Frame& frame, const KvRestore& part);
   void note_replay_end(PeerId peer);
   void await_replay(PeerId peer);
@@ -97,10 +100,16 @@ class Coordinator {
   boost::asio::io_context& io_;
   Hooks hooks_;
   Links links_;
-  std::unordered_map<std::uint64_t, NodeId> agents_;  ///< by peer, as it joined
+  struct Agent {
+    NodeId node;
+    std::size_t workers = 0;
+    explicit Agent(const Join& join) : node{join.node}, workers{join.slots} {}
+  };
+  std::unordered_map<std::uint64_t, Agent> agents_;  ///< by peer, as it joined
   Membership membership_;
   KvStore store_;
   RestoredWrites restored_;
+  AnsweredRequests answered_;
   struct Held {
     std::uint64_t peer = 0;
     KvRequest request;

@@ -196,3 +196,114 @@ TEST_CASE("thousands of keys are restored as fast as they arrive", "[rendezvous]
   CHECK(job.asked(get("key60000")).value == "60000");
   CHECK(third.lost.empty());
 }
+
+namespace {
+
+KvRequest asking(std::uint64_t id, KvRequest::Op op, const std::string& key) {
+  KvRequest request = get(key);
+  request.id = id;
+  request.op = op;
+  request.timeout = 60s;
+  return request;
+}
+
+/// All three nodes are there; the link of the third may break.
+struct Whole : Elected {
+  Whole() {
+    third_comes();
+    all_say_heartbeat();
+  }
+  /// Requests of the third node, answered in any order.
+  std::vector<KvReply> third_asked(const std::vector<KvRequest>& requests) {
+    third.replies.clear();
+    for (const auto& request : requests) third.says(request);
+    REQUIRE(loop.until([&] { return third.replies.size() >= requests.size(); }));
+    return third.replies;
+  }
+  void third_comes_again() {
+    third_comes();
+    third.says(Heartbeat{.heartbeat = 2});
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a counter was too high after a link broke between an add and its reply",
+          "[rendezvous][coordinator]") {
+  using Op = KvRequest::Op;
+  Whole job;
+  auto add = asking(1, Op::add, "n");
+  add.delta = 5;
+  auto lock = asking(2, Op::compare_set, "lock");
+  lock.value = "third";
+  auto set = asking(3, Op::set, "k");
+  set.value = "old";
+  auto remove = asking(5, Op::remove, "temporary");
+  auto put = asking(4, Op::set, "temporary");
+  job.third_asked({add, lock, set, put, remove});
+  set.id = 100;
+  set.value = "new";
+  CHECK(job.asked(set).status == KvReply::Status::ok);
+  // As if none of the replies had arrived.
+  job.third_comes_again();
+  set.id = 3;
+  set.value = "old";
+  const auto replies = job.third_asked({add, lock, set, remove});
+  for (const auto& reply : replies) CHECK(reply.status == KvReply::Status::ok);
+  CHECK(replies[0].number == 5);
+  CHECK(job.asked(get("n")).value == "5");
+  CHECK(job.asked(get("k")).value == "new");
+  SECTION("a later one counts") {
+    add.id = 6;
+    CHECK(job.third_asked({add})[0].number == 10);
+  }
+}
+
+TEST_CASE("a barrier that had ended began anew when its link broke before the reply",
+          "[rendezvous][coordinator]") {
+  Whole job;
+  auto barrier = asking(1, KvRequest::Op::barrier, "b");
+  barrier.count = 2;
+  job.third.says(barrier);
+  job.loop.until([] { return false; }, 50ms);
+  SECTION("one that waits is asked again, and counts once") {
+    job.third_comes_again();
+    job.third.says(barrier);
+    job.loop.until([] { return false; }, 50ms);
+    CHECK(job.third.replies.empty());
+  }
+  barrier.id = 7;
+  CHECK(job.asked(barrier).number == 1);
+  REQUIRE(job.loop.until([&] { return !job.third.replies.empty(); }));
+  job.third_comes_again();
+  barrier.id = 1;
+  const auto again = job.third_asked({barrier});
+  CHECK(again[0].status == KvReply::Status::ok);
+  CHECK(again[0].number == 0);
+  SECTION("the next generation begins with none") {
+    barrier.timeout = 0ms;
+    barrier.id = 8;
+    const auto next = job.asked(barrier);
+    CHECK(next.status == KvReply::Status::timed_out);
+    CHECK(next.number == 0);
+  }
+}
+
+TEST_CASE("a request that was held when its link broke is carried out once",
+          "[rendezvous][coordinator]") {
+  Elected job;
+  auto add = asking(1, KvRequest::Op::add, "n");
+  add.delta = 5;
+  auto& third = job.third_comes();
+  third.says(Heartbeat{.heartbeat = 1});
+  third.says(add);  // the others haven't replayed yet
+  job.loop.until([] { return false; }, 50ms);
+  CHECK(third.replies.empty());
+  job.third_comes();
+  third.says(Heartbeat{.heartbeat = 1});
+  third.says(add);
+  job.all_say_heartbeat();
+  REQUIRE(job.loop.until([&] { return !third.replies.empty(); }));
+  CHECK(third.replies[0].number == 5);
+  CHECK(job.asked(get("n")).value == "5");
+}
