@@ -52,7 +52,12 @@ void Coordinator::listen_to(PeerId peer) {
   Link::Handlers on;
   on.on_frame = alive_.bind([this, peer](const Frame& frame) { on_frame(peer, frame); });
   on.on_lost = alive_.bind([this, peer](const LinkLoss& loss) { on_lost(peer, loss); });
-  links_.at(peer.value())->start(std::move(on));
+  const auto& link = links_.at(peer.value());
+  link->start(std::move(on));
+  // A set wakes all that wait for its key: the values for one node's workers are no sign that it
+  // reads too slowly.
+  const auto agent = agents_.find(peer.value());
+  if (agent != agents_.end()) link->allow_queued(kv_bytes_in_flight(agent->second.workers));
 }
 
 void Coordinator::on_frame(PeerId peer, const Frame& frame) {

@@ -15,6 +15,8 @@ using Status = KvReply::Status;
 // A value that thousands wait for is copied for each: this much at a time, then other peers have a
 // turn.
 constexpr std::size_t kWakeBytes = 16 * 1024 * 1024;
+constexpr std::size_t kPlacesOfWorker = 4;
+constexpr std::size_t kOverhead = 1024;  // of a frame: header, key and numbers
 constexpr Millis kLongestWait = std::chrono::hours{24 * 7};
 
 KvReply with(Status status, std::int64_t number = 0) {
@@ -38,8 +40,13 @@ bool waits(Op op) { return op == Op::get || op == Op::wait; }
 
 KvLimits kv_limits_for(std::size_t workers) {
   KvLimits limits;
-  limits.waiters = std::max(limits.waiters, 4 * workers);
+  limits.waiters = std::max(limits.waiters, kPlacesOfWorker * workers);
   return limits;
+}
+
+// A coordinator's store has no more waiters, whatever number of workers a node says it has.
+std::size_t kv_bytes_in_flight(std::size_t workers) {
+  return std::min(kPlacesOfWorker * workers, KvLimits{}.waiters) * (kMaxValue + kOverhead);
 }
 
 KvStore::Answers KvStore::request(PeerId peer, KvRequest request, Instant now) {

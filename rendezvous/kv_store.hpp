@@ -22,6 +22,10 @@ struct KvLimits {
 /// The limits for a job: each worker may wait in a few places at the same time.
 [[nodiscard]] KvLimits kv_limits_for(std::size_t workers);
 
+/// Bytes of requests, or of replies, that the workers of one node can have on their way at once,
+/// each connection of a worker one: all may wait for the same large value.
+[[nodiscard]] std::size_t kv_bytes_in_flight(std::size_t workers);
+
 /// Key-value store of one round (pure), in which workers exchange addresses and meet at barriers.
 /// The owner numbers the askers; a reply carries the id of its request. Every operation costs O(log
 /// n).

@@ -11,7 +11,8 @@ namespace acc::rendezvous {
 
 namespace {
 
-// All of it at once: the heartbeat behind it must not be late.
+// Sent before the link's first heartbeat, which declares the replay complete. All of it at once:
+// that heartbeat must not be late.
 void send_replay(Link& link, const Epoch& epoch, std::vector<KvRestore> replay) {
   constexpr std::size_t kOverhead = 64;  // of a frame, at most: header, lengths, number
   std::size_t bytes = 0;
@@ -146,6 +147,7 @@ void RendezvousClient::take_link(std::shared_ptr<Link> link) {
     answer_restarts("the coordinator of its nodes was lost before it answered: try again");
   };
   link_->start(std::move(on));
+  link_->allow_queued(kv_bytes_in_flight(options_.client.self.slots));
   const std::string address = link_->own_address();
   listener_.open_standby(address);
   if (const auto at = listener_.at()) client_.set_listener(at->port);
@@ -177,7 +179,6 @@ void RendezvousClient::take_ack(const HeartbeatAck& ack) {
   if (ahead) options_.on_clock_skew(*ahead);
 }
 
-// Sent before the first heartbeat, which declares the replay complete.
 void RendezvousClient::replay_store(const Term& term) {
   if (!link_ || term < client_.term()) return;
   auto replay = questions_.take_replay(term);

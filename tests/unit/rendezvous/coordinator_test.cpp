@@ -80,14 +80,14 @@ struct Elected {
     auto [ours, theirs] = link_inside(loop.io);
     return third_comes(ours, theirs);
   }
-  Agent& third_comes_over_a_socket() {
+  Agent& third_comes_over_a_socket(std::uint32_t workers = 1) {
     auto [one, other] = socket_pair();
     Seen ours, theirs;
     ours.channel = std::make_shared<Channel>(loop.io, std::move(one), nullptr);
     theirs.channel = std::make_shared<Channel>(loop.io, std::move(other), nullptr);
     for (auto* end : {&ours, &theirs}) end->channel->start(end->handlers());
     REQUIRE(loop.until([&] { return ours.is_open && theirs.is_open; }));
-    return third_comes(link_over(ours.channel), link_over(theirs.channel));
+    return third_comes(link_over(ours.channel), link_over(theirs.channel), workers);
   }
   void all_say_heartbeat() {
     for (auto* agent : {&first, &second, &third}) agent->says(Heartbeat{.heartbeat = 1});
@@ -102,10 +102,13 @@ struct Elected {
   Agent third;
 
  private:
-  Agent& third_comes(std::shared_ptr<Link> ours, std::shared_ptr<Link> theirs) {
+  Agent& third_comes(std::shared_ptr<Link> ours, std::shared_ptr<Link> theirs,
+                     std::uint32_t workers = 1) {
     third.link = std::move(ours);
     third.start();
-    coordinator->admit(PeerId{++last_peer}, std::move(theirs), vote_of(2));
+    Join join = vote_of(2);
+    join.slots = workers;
+    coordinator->admit(PeerId{++last_peer}, std::move(theirs), join);
     return third;
   }
   std::uint64_t last_peer = 2;
@@ -306,4 +309,23 @@ TEST_CASE("a request that was held when its link broke is carried out once",
   REQUIRE(job.loop.until([&] { return !third.replies.empty(); }));
   CHECK(third.replies[0].number == 5);
   CHECK(job.asked(get("n")).value == "5");
+}
+
+TEST_CASE("a node whose workers all wait for a large value read too slowly when it came",
+          "[rendezvous][coordinator]") {
+  Elected job;
+  constexpr std::uint64_t kWorkers = 64;  // 16 MiB
+  auto& third = job.third_comes_over_a_socket(kWorkers);
+  job.all_say_heartbeat();
+  for (std::uint64_t id = 1; id <= kWorkers; ++id)
+    third.says(asking(id, KvRequest::Op::get, "large"));
+  third.says(asking(kWorkers + 1, KvRequest::Op::set, "all wait"));
+  REQUIRE(job.loop.until([&] { return third.replies.size() == 1; }));
+  auto set = asking(1, KvRequest::Op::set, "large");
+  set.value = std::string(kMaxValue, 'x');
+  CHECK(job.asked(set).status == KvReply::Status::ok);
+  job.loop.until([&] { return third.replies.size() == kWorkers + 1 || !third.lost.empty(); });
+  CHECK(third.lost.empty());
+  REQUIRE(third.replies.size() == kWorkers + 1);
+  CHECK(third.replies.back().value.size() == kMaxValue);
 }

@@ -374,3 +374,10 @@ SCENARIO("the agents tell a new coordinator what they had put", "[rendezvous][kv
     }
   }
 }
+
+TEST_CASE("what a node's workers may have on its way is bounded", "[rendezvous][kv]") {
+  CHECK(kv_bytes_in_flight(0) == 0);
+  CHECK(kv_bytes_in_flight(64) >= 64 * kMaxValue);
+  CHECK(kv_bytes_in_flight(UINT32_MAX) == kv_bytes_in_flight(1024));
+  CHECK(kv_bytes_in_flight(UINT32_MAX) < std::size_t{2} << 30U);
+}
