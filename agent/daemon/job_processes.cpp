@@ -201,8 +201,8 @@ namespace {
 /// (128), and ours are root's: beyond kMost, a request looks at its folder again every 100 ms.
 class FolderWatch {
  public:
-  /// @param closer  where an instance is closed, which takes the kernel 10 to 100 ms
-  /// The request that waits may end with the loop, behind all others that use `closer`.
+  /// @param closer  where an instance is closed, which takes the kernel 10 to 100 ms; shared, as
+  ///                the request that waits may end with the loop, behind all others that use it
   FolderWatch(std::shared_ptr<std::atomic<int>> watched,
               std::shared_ptr<boost::asio::thread_pool> closer, int folder)
       : watched_{std::move(watched)}, closer_{std::move(closer)}, counts_{*watched_ < kMost} {

@@ -304,7 +304,7 @@ class Proxy(ClusterTest):
         until(lambda: self.unsent("a"), "a request that waits")
         curl.kill()
         curl.wait()
-        until(lambda: not self.unsent("a"), lambda: f"{self.unsent('a')} bytes to be given up", 3)  # by itself after 5 s
+        until(lambda: not self.unsent("a"), lambda: f"{self.unsent('a')} bytes to be given up", 3)
         self.hosts.heal("b")
         self.assertEqual(self.curl(a, "http://acc/v1/nodes/b/v1/jobs")["jobs"], [])
 
