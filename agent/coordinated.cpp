@@ -146,7 +146,7 @@ void count_press_elsewhere(GroupState& group, const SignalArrived& e) {
 // The signal that ends the job: it came here, or the coordinator of the last round ordered it.
 int ending_signal(const GroupState& group) {
   if (group.stop_signal != 0) return group.stop_signal;
-  return is_ordered_for_good(group) ? group.orders.stop->signo : 0;
+  return is_ordered_for_good(group) ? signo_of(*group.orders.stop) : 0;
 }
 
 // Started by an order of a coordinator that did not know of the signal yet, or never will: it was
@@ -228,9 +228,7 @@ Actions on_close_timeout(GroupState& group) {
   if (group.stop_signal != 0) return finish_stopped(group);
   if (!is_ordered_for_good(group)) return {};
   if (group.first_failure || group.start_failure) return finish(group, end_without_restart(group));
-  if (group.orders.stop->signo == 0)
-    return finish(group, {Outcome::nodes_missing, to_int(ExitCode::failure)});
-  group.stop_signal = group.orders.stop->signo;
+  group.stop_signal = signo_of(*group.orders.stop);
   return finish_stopped(group);
 }
 
@@ -279,9 +277,9 @@ bool is_overtaken_by_press(const GroupState& group, const StopOrdered& e) {
 
 Actions on(GroupState& group, const StopOrdered& e) {
   const bool is_overtaken = is_overtaken_by_press(group, e);
-  const bool for_good = e.for_good || is_ordered_for_good(group);
-  group.orders.stop = e;
-  group.orders.stop->for_good = for_good;
+  // One that was elected since may stop the round for a loss, and not know that the job is to end.
+  const bool is_unaware = is_ordered_for_good(group) && !e.for_good;
+  if (!is_unaware) group.orders.stop = e;
   if (const Millis left = startup_left(group, *group.orders.stop); left > Millis{0}) {
     group.orders.is_stop_held = true;
     return {ArmTimer{Timer::startup, left}};

@@ -240,7 +240,7 @@ void Membership::reattach(NodeIndex index, NodeRank rank, Instant now, Membershi
       Stop stop;
       stop.why = end_signal_.signo != 0 ? Stop::Why::end : stop_why_;
       stop.signo = end_signal_.signo;
-      stop.grace = options_.policy->grace;
+      stop.grace = options_.policy->grace_after(end_signal_.signo);
       stop.reason = restart_reason_;
       stop.by = end_signal_.by;
       add_losses(stop);

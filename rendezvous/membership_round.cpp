@@ -202,12 +202,10 @@ void Membership::on(NodeIndex index, const SignalRequest& request, Instant now,
   }
   const std::string reason = signal_name(request.signo) + " to the agent on " + by;
   if (phase_ == MembershipPhase::running || phase_ == MembershipPhase::stopping) {
-    const bool preempts =
-        stop_request(request.signo, options_.policy->preempt_signals).is_preemption;
     Stop stop;
     stop.why = Stop::Why::end;
     stop.signo = request.signo;
-    stop.grace = preempts ? options_.policy->preempt_grace : options_.policy->grace;
+    stop.grace = options_.policy->grace_after(request.signo);
     stop.by = by;
     stop.reason = reason;
     send_all(std::move(stop), out);

@@ -157,6 +157,11 @@ struct JobPolicy {
   std::optional<Millis> last_call;  ///< empty: the default of docs/operations.md
   bool scale_up_now = false;        ///< a new node immediately causes a new round
   std::optional<HostPort> master;   ///< port 0: any free one on node rank 0
+
+  /// What the workers get after this signal, which ended the job.
+  [[nodiscard]] Millis grace_after(int signo) const {
+    return stop_request(signo, preempt_signals).is_preemption ? preempt_grace : grace;
+  }
 };
 
 // ---- agent → coordinator ----

@@ -349,10 +349,11 @@ SCENARIO("the job was to end for good, and the coordinator never closes it",
     story.all_end();
     CHECK(story.fires(Timer::close_timeout) == "finish stopped 143");
   }
-  WHEN("this node doesn't know why") {
-    story.stop(0, seconds{15}, true);
+  WHEN("a successor stopped the round for a node that it had lost") {
+    story.stop(SIGTERM, seconds{15}, true);
+    story.stop(0, seconds{15});
     story.all_end();
-    CHECK(story.fires(Timer::close_timeout) == "finish nodes_missing 1");
+    CHECK(story.fires(Timer::close_timeout) == "finish stopped 143");
   }
 }
 
@@ -407,11 +408,11 @@ SCENARIO("a stopped job began anew when its coordinator was lost during the stop
       CHECK(story.closed(Outcome::stopped, 130) == "finish stopped 130");
     }
   }
-  GIVEN(
-      "an order to end for good without one: the job failed, by the ledger that a successor has") {
-    story.stop(0, seconds{15}, true);
+  GIVEN("the successor's order to stop the round for the node that it had lost") {
+    story.stop(SIGTERM, seconds{15}, true);
+    story.stop(0, seconds{15});
     story.all_end();
-    THEN("the successor decides") { CHECK(story.ordered(4) == "start 4"); }
+    THEN("its next round is refused") { CHECK(story.ordered(4) == "ask SIGTERM, report stopped"); }
   }
 }
 

@@ -516,6 +516,13 @@ SCENARIO("a signal comes to one agent", "[rendezvous][membership]") {
       CHECK(job.over->outcome == Outcome::preempted);
       CHECK(job.over->exit_code == 75);
     }
+    // The order to a member that was connected anew cut its grace.
+    THEN("a node whose connection breaks meanwhile keeps that grace") {
+      job.breaks(job.peers[0]);
+      const PeerId again = job.returns(job.peers[0]);
+      CHECK(job.last<Stop>(again).signo == SIGUSR1);
+      CHECK(job.last<Stop>(again).grace == kSecond * 30);
+    }
   }
   WHEN("it ends nothing") {
     job.says(job.peers[1], SignalRequest{SIGUSR2});
