@@ -100,21 +100,20 @@ void Coordinator::restore(PeerId peer, const Frame& frame, const KvRestore& part
 }
 
 void Coordinator::note_replay_end(PeerId peer) {
-  if (!membership_.is_member(peer) || !whole_.insert(peer.value()).second) return;
-  const auto agent = agents_.find(peer.value());
-  if (agent == agents_.end() || !restored_.awaits(agent->second.node)) return;
-  restored_.complete(agent->second.node);
+  if (!restored_.is_expecting() || !membership_.is_member(peer)) return;
   const auto link = links_.find(peer.value());
   if (link != links_.end()) link->second->allow_frames(0);
+  const auto agent = agents_.find(peer.value());
+  if (!whole_.insert(peer.value()).second || agent == agents_.end()) return;
+  restored_.complete(agent->second.node);
 }
 
 // At its usual rate a large replay would take longer than the silence after which a node is lost.
 void Coordinator::await_replay(PeerId peer) {
   constexpr std::size_t kFrames = 2 * KvLimits{}.keys;  // a value, and what was added since
   const auto link = links_.find(peer.value());
-  const auto agent = agents_.find(peer.value());
-  const bool is_awaited = link != links_.end() && agent != agents_.end() &&
-                          membership_.is_member(peer) && restored_.awaits(agent->second.node);
+  const bool is_awaited =
+      restored_.is_expecting() && membership_.is_member(peer) && link != links_.end();
   if (is_awaited) link->second->allow_frames(kFrames);
 }
 

@@ -222,6 +222,7 @@ class Membership {
   void on(NodeIndex index, const Leave& leave, Instant now, MembershipActions& out);
   void on(NodeIndex index, const TableRequest& request, Instant now, MembershipActions& out);
   void on(NodeIndex index, const RestartRequest& request, Instant now, MembershipActions& out);
+  void on(NodeIndex index, const KvRestore& part, Instant now, MembershipActions& out);
   template <class Other>
   void on(NodeIndex, const Other&, Instant, MembershipActions&) {}  // not meant for a coordinator
 

@@ -33,6 +33,7 @@ class NodeTable {
       Instant since{};
     };
     std::optional<Challenge> challenge{};
+    Instant replay_answered{};  ///< when it was last shown, in a replay of it, that we hear it
   };
 
   /// Adds the node, or replaces the entry of the node with this name.

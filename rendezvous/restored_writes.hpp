@@ -24,10 +24,8 @@ class RestoredWrites {
   void complete(const NodeId& agent);
 
   [[nodiscard]] bool is_complete(const NodeId& agent) const;
-  /// A replay of this agent may still arrive.
-  [[nodiscard]] bool awaits(const NodeId& agent) const {
-    return is_inherited_ && !is_complete(agent);
-  }
+  /// Replays may arrive. Of a node whose replay is complete, too, where it hasn't learnt that.
+  [[nodiscard]] bool is_expecting() const noexcept { return is_inherited_; }
 
  private:
   struct Replay {

@@ -472,6 +472,21 @@ SCENARIO("restarts are booked for the whole job", "[rendezvous][membership]") {
   }
 }
 
+// Over a slow network the replay took longer, and began from the start on the next link.
+TEST_CASE("a node gave its link up while it replayed many writes, for want of an answer",
+          "[rendezvous][membership]") {
+  RunningJob job{3};
+  const PeerId peer = job.peers[1];
+  const Millis quarter = MembershipOptions{}.timings.heartbeat_timeout / 4;
+  for (const std::size_t answers : {1U, 2U, 3U}) {
+    job.says(peer, KvRestore{"k", "value", 0});
+    job.says(peer, KvRestore{"l", "value", 0});
+    CHECK(job.count<Probe>(peer) == answers);
+    job.pass(quarter);
+  }
+  CHECK(job.count<Probe>(job.peers[0]) == 0);
+}
+
 SCENARIO("a signal comes to one agent", "[rendezvous][membership]") {
   auto options = options_for(3, 3);
   options.policy->preempt_signals = {SIGUSR1};

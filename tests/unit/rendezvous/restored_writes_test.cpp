@@ -19,7 +19,7 @@ TEST_CASE("a counter was too high after a replay whose link broke was repeated",
   restored.begin(true);
   CHECK(restored.take(kNode, kText));
   CHECK(restored.take(kNode, kShare));
-  CHECK(restored.awaits(kNode));
+  CHECK(restored.is_expecting());
   // The next link: what the first one brought, and what it didn't.
   CHECK(restored.take(kNode, kText));
   CHECK_FALSE(restored.take(kNode, kShare));
@@ -33,10 +33,8 @@ TEST_CASE("a counter was too high after a replay whose link broke was repeated",
   SECTION("once a node has told all, the store has seen whatever it may repeat") {
     restored.complete(kNode);
     CHECK(restored.is_complete(kNode));
-    CHECK_FALSE(restored.awaits(kNode));
     CHECK_FALSE(restored.take(kNode, {"later", {}, 1}));  // added under this coordinator
     CHECK_FALSE(restored.take(kNode, kText));
-    CHECK(restored.awaits(kOther));
     CHECK(restored.take(kOther, kShare));
     CHECK_FALSE(restored.is_complete({"a", 2}));
   }
@@ -49,5 +47,5 @@ TEST_CASE("the store of a round that began here is never restored", "[rendezvous
   CHECK(restored.take(kNode, kShare));
   restored.begin(false);  // the next round; the agent still told of the last one
   CHECK_FALSE(restored.take(kNode, kShare));
-  CHECK_FALSE(restored.awaits(kNode));
+  CHECK_FALSE(restored.is_expecting());
 }
