@@ -1,6 +1,7 @@
 #include "runtime/checkpoint/blocks.hpp"
 
 #include "common/text.hpp"
+#include "runtime/quiet_thread.hpp"
 
 #include <zlib.h>
 
@@ -15,7 +16,6 @@
 #include <memory>
 #include <mutex>
 #include <numeric>
-#include <system_error>
 #include <thread>
 
 namespace acc::runtime::checkpoint {
@@ -51,8 +51,8 @@ void spread(std::size_t count, int threads,
   const auto wanted = std::min<std::size_t>(static_cast<std::size_t>(std::max(threads, 1)), count);
   for (std::size_t i = 1; i < wanted; ++i) {
     try {
-      others.emplace_back(run);
-    } catch (const std::system_error&) {
+      others.push_back(quiet_thread(run));
+    } catch (const Error&) {
       break;  // no thread can be started: the running ones do the work
     }
   }

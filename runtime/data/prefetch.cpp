@@ -1,5 +1,5 @@
 #include "common/duration.hpp"
-#include "common/signals_blocked.hpp"
+#include "runtime/quiet_thread.hpp"
 #include "runtime/timeout.hpp"
 
 #include <unistd.h>
@@ -12,7 +12,6 @@
 #include <mutex>
 #include <new>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -23,12 +22,6 @@ namespace {
 
 /// As where NCCL hangs (docs/exit-codes.md).
 constexpr int kStuckStatus = 74;
-
-/// A thread with all signals blocked: the program's handlers don't expect it.
-std::thread start_quietly(auto&& body) {
-  const AllSignalsBlocked blocked;
-  return std::thread{std::forward<decltype(body)>(body)};
-}
 
 }  // namespace
 
@@ -81,7 +74,7 @@ struct PrefetchQueue::Shared {
 
   void start() {
     const std::scoped_lock lock{mutex};
-    workers.push_back(start_quietly([this] { work(); }));
+    workers.push_back(quiet_thread([this] { work(); }));
     ++at_work;
   }
 
@@ -162,10 +155,10 @@ PrefetchQueue::PrefetchQueue(Make make, PrefetchOptions options)
   }
   try {
     for (std::size_t i = 0; i < workers; ++i) shared.start();
-  } catch (const std::system_error& failure) {
+  } catch (const Error& failure) {
     shared.stop();
-    throw Error{ErrorCode::system, shared.options.name + ": start " + std::to_string(workers) +
-                                       " worker threads: " + failure.code().message()};
+    throw Error{failure.code(), shared.options.name + ": " + std::to_string(workers) +
+                                    " worker threads: " + failure.what()};
   }
 }
 

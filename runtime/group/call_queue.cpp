@@ -3,6 +3,7 @@
 #include "runtime/quiet_thread.hpp"
 #include "runtime/timeout.hpp"
 
+#include <stdexcept>
 #include <utility>
 
 namespace acc::runtime {
@@ -102,7 +103,7 @@ void CallQueue::push(Job job) {
     try {
       thread_ = quiet_thread([this] { work(); });
     } catch (const Error& e) {
-      throw Error{e.code(), std::string{"calls in the background: "} + e.what()};
+      throw std::runtime_error{std::string{"calls in the background: "} + e.what()};
     }
     ::pthread_setname_np(thread_.native_handle(), thread_name_.substr(0, 15).c_str());
   }

@@ -51,6 +51,7 @@ class CallQueue {
   [[nodiscard]] bool idle() const noexcept {
     return unfinished_.load(std::memory_order_acquire) == 0;
   }
+  /// @throws std::runtime_error  the queue's thread can't be started
   void push(Job job);
 
  private:

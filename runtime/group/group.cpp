@@ -150,7 +150,7 @@ Work Group::queue_up(CallQueue& queue, const Call& call, SharedBuffer* buffer) {
   state->ticket = record_.begin(call.what, call.peer, FlightRecorder::State::queued);
   try {
     queue.push(state);
-  } catch (...) {  // no thread can be made: the peers wait for a call that has its number
+  } catch (...) {  // the queue's thread can't be started, and the peers wait for this call
     fail(call, state->ticket);
   }
   return Work{std::move(state)};

@@ -1,12 +1,12 @@
 #include "runtime/nccl/limited_call.hpp"
 
 #include "common/duration.hpp"
+#include "runtime/quiet_thread.hpp"
 
 #include <unistd.h>
 
 #include <cstdio>
 #include <memory>
-#include <thread>
 
 namespace acc::runtime::nccl {
 
@@ -26,14 +26,14 @@ std::shared_future<void> run_or_exit(std::string what, std::chrono::milliseconds
   auto promise = std::make_shared<std::promise<void>>();
   auto back = promise->get_future().share();
   // Both threads are detached: a hung one can't be joined, and they hold what they use.
-  std::thread{[back, what = std::move(what), limit] {
+  quiet_thread([back, what = std::move(what), limit] {
     if (back.wait_for(limit) == std::future_status::ready) return;
     exit_stuck(what + " did not return within " + describe(limit));
-  }}.detach();
-  std::thread{[promise, call = std::move(call)] {
+  }).detach();
+  quiet_thread([promise, call = std::move(call)] {
     call();
     promise->set_value();
-  }}.detach();
+  }).detach();
   return back;
 }
 

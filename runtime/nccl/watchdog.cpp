@@ -1,6 +1,7 @@
 #include "runtime/nccl/watchdog.hpp"
 
 #include "runtime/nccl/cuda_library.hpp"
+#include "runtime/quiet_thread.hpp"
 
 #include <pthread.h>
 
@@ -17,7 +18,7 @@ Watchdog& Watchdog::instance() {
 
 Watchdog::Watchdog() {
   const auto start = [](const char* name, auto run) {
-    std::thread thread{run};
+    std::thread thread = quiet_thread(run);
     (void)::pthread_setname_np(thread.native_handle(), name);
     thread.detach();
   };

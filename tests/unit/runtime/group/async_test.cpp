@@ -3,6 +3,10 @@
 
 #include <catch2/catch.hpp>
 
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <numeric>
 
 using namespace acc::runtime;
@@ -28,6 +32,33 @@ TEST_CASE("calls that were begun are carried out in their order, and blocking on
   }
   REQUIRE(s.script->calls.size() == 6);
   for (std::size_t i = 0; i < 6; ++i) CHECK(s.script->calls[i].what.sequence == i + 1);
+}
+
+// Before, only this rank's group was broken: the others waited for the call until its limit.
+TEST_CASE("a call for which no thread can be started left its peers waiting", "[async]") {
+  // The limit counts all processes of a user; root's isn't limited, so nobody's is tried.
+  const auto child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    const rlimit none{1, 1};
+    if (::setrlimit(RLIMIT_NPROC, &none) != 0 || ::setuid(65534) != 0) ::_exit(77);
+    Scripted s;
+    int told = 0;
+    try {
+      (void)s.group.barrier_async();
+    } catch (const Error& error) {
+      const std::string what = error.what();
+      told = error.code() == ErrorCode::system && what.find("start a thread") != std::string::npos;
+    }
+    ::_exit(told == 1 && s.group.broken() && s.script->aborts.size() == 1 ? 0 : 2);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+    WARN("not tried: this user can't become nobody");
+    return;
+  }
+  CHECK(status == 0);
 }
 
 TEST_CASE("waiting for a handle has a limit of its own, and the call goes on", "[async]") {
