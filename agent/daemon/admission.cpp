@@ -1,5 +1,6 @@
 #include "agent/daemon/admission.hpp"
 
+#include "agent/daemon/accounts.hpp"
 #include "agent/daemon/guardian_words.hpp"
 #include "agent/daemon/plan_program.hpp"
 #include "common/host_name.hpp"
@@ -22,7 +23,7 @@ bool may_see(const Principal& who, uid_t owner) { return is_operator(who) || who
 
 awaitable<Result<LoginUser>> Admission::user_for(Principal who, std::string name) {
   if (::geteuid() != 0) {
-    auto own = co_await keeper_.look_up(::geteuid(), ::getegid());
+    auto own = co_await ask_user(::geteuid(), ::getegid());
     if (own.has_value() && !is_operator(who))
       co_return Error{Errc::not_permitted,
                       "this acc-agent runs jobs of user " + own->name + " only"};
@@ -31,13 +32,13 @@ awaitable<Result<LoginUser>> Admission::user_for(Principal who, std::string name
                       "user: this acc-agent isn't root's, and runs jobs of " + own->name + " only"};
     co_return own;
   }
-  auto asking = co_await keeper_.look_up(who.uid, who.gid);
+  auto asking = co_await ask_user(who.uid, who.gid);
   if (asking.has_value())
     if (auto why = refusal_of_account(*asking)) co_return *why;
   if (asking.has_error() || name.empty() || name == asking->name) co_return asking;
   if (who.uid != 0)
     co_return Error{Errc::not_permitted, "user: only root runs jobs as another user"};
-  co_return co_await keeper_.look_up(std::move(name));
+  co_return co_await ask_user(std::move(name));
 }
 
 // ---- the node ----

@@ -121,7 +121,6 @@ class Daemon {
   QuotaOwners owners_{io_, ::geteuid(), has_account};
   std::optional<SocketFile> socket_;
   std::unique_ptr<HttpServer> server_;
-  UserNames users_;
   std::unique_ptr<ClusterSecret> secret_;
   std::unique_ptr<PeerProxy> proxy_;
   std::unique_ptr<PeerApi> peer_api_;        ///< with --listen
@@ -156,7 +155,7 @@ Result<void> Daemon::open(const StartJobs& start_jobs) {
   proxy.listed = bounds_.listed;
   // All nodes of a cluster listen at the same port, unless a name says another.
   if (!settings_.listen.empty()) proxy.port = parse_listen_address(settings_.listen)->port;
-  proxy_ = std::make_unique<PeerProxy>(io_, *run_.jobs, *secret_, users_, std::move(proxy));
+  proxy_ = std::make_unique<PeerProxy>(io_, *run_.jobs, *secret_, std::move(proxy));
   api_.emplace(ApiContext{*run_.jobs, *growth_, ::geteuid(), proxy_.get()});
   HttpSettings http;
   http.own = ::geteuid();
@@ -223,7 +222,7 @@ Result<void> Daemon::listen_to_browsers() {
 Result<void> Daemon::listen_to_peers() {
   HttpSettings http;
   http.limits = bounds_.peers;
-  peer_api_ = std::make_unique<PeerApi>(PeerApi{*api_, users_, *secret_, bounds_.shares});
+  peer_api_ = std::make_unique<PeerApi>(PeerApi{*api_, *secret_, bounds_.shares});
   peer_server_ =
       std::make_unique<HttpServer>(io_, http, [this](Principal door, HttpRequest request) {
         return answer_peer(*peer_api_, std::move(door), std::move(request));

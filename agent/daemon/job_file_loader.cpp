@@ -1,5 +1,6 @@
 #include "agent/daemon/job_file_loader.hpp"
 
+#include "agent/daemon/accounts.hpp"
 #include "agent/daemon/admission_rules.hpp"
 #include "agent/daemon/on_pool.hpp"
 #include "agent/daemon/process_identity.hpp"
@@ -93,7 +94,8 @@ awaitable<Result<void>> JobFileLoader::load_all() {
   }
   for (const auto& refused : found->refused) refuse(refused.name, refused.why);
   co_await stop_job_without_file(*found);
-  for (auto& file : found->files) co_await load_one(std::move(file));
+  Owners owners;
+  for (auto& file : found->files) co_await load_one(std::move(file), owners);
   co_return Result<void>{};
 }
 
@@ -127,18 +129,29 @@ awaitable<void> JobFileLoader::stop_job_without_file(const JobFiles& found) {
   }
 }
 
-awaitable<void> JobFileLoader::load_one(JobFile file) {
-  auto user = co_await keeper_.look_up(file.uid, file.gid);
+awaitable<Result<LoginUser>> JobFileLoader::owner_of(const JobFile& file, Owners& owners) {
+  const std::pair key{file.uid, file.gid};
+  auto known = owners.find(key);
+  if (known == owners.end()) {
+    auto found = co_await ask_user(file.uid, file.gid);
+    known = owners.emplace(key, std::move(found)).first;
+  }
+  co_return known->second;
+}
+
+awaitable<void> JobFileLoader::load_one(JobFile file, Owners& owners) {
+  const auto job = job_of(file.name);
+  const bool is_unchanged = job && job->stored.file_digest == file.digest;
+  // It starts at boot, whatever ended it before.
+  const bool starts_again =
+      is_unchanged && job->stored.life.phase == Phase::ended && job->stored.boot_id != boot_id();
+  if (is_unchanged && !starts_again) co_return;
+  auto user = co_await owner_of(file, owners);
   if (::geteuid() == 0 && user.has_value())
     if (const auto why = refusal_of_file_owner(*user)) co_return refuse(file_name(file), why->what);
-  const auto job = job_of(file.name);
-  if (job && job->stored.file_digest == file.digest) {
-    // It starts at boot, whatever ended it before.
-    if (job->stored.life.phase == Phase::ended && job->stored.boot_id != boot_id()) {
-      job->stored.boot_id = boot_id();
-      keeper_.change(job, RestartAsked{});
-    }
-    co_return;
+  if (starts_again) {
+    job->stored.boot_id = boot_id();
+    co_return keeper_.change(job, RestartAsked{});
   }
   if (!job && keeper_.is_drained()) {
     log::info("job_file_waits", {{"file", file.path}, {"why", "this node is drained"}});

@@ -7,6 +7,9 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include <map>
+#include <utility>
+
 /// Keeps the jobs of jobs.d as their files say: one job a file, started again whenever it ends.
 namespace acc::agent::daemon {
 
@@ -27,7 +30,10 @@ class JobFileLoader {
  private:
   boost::asio::awaitable<Result<void>> load_all();
   void end_load();
-  boost::asio::awaitable<void> load_one(JobFile file);
+  /// Of the users of one load. An answer that doesn't come is waited for once for each of them.
+  using Owners = std::map<std::pair<uid_t, gid_t>, Result<LoginUser>>;
+  boost::asio::awaitable<Result<LoginUser>> owner_of(const JobFile& file, Owners& owners);
+  boost::asio::awaitable<void> load_one(JobFile file, Owners& owners);
   /// What it takes of the node.
   boost::asio::awaitable<Result<PrintedPlan>> check(LoginUser user, const JobFile& file);
   boost::asio::awaitable<void> add(JobFile file, LoginUser user, PrintedPlan plan);

@@ -1,10 +1,10 @@
 #include "agent/daemon/job_keeper.hpp"
 
+#include "agent/daemon/accounts.hpp"
 #include "agent/daemon/admission_rules.hpp"
 #include "agent/daemon/crash_point.hpp"
 #include "agent/daemon/descriptor_waits.hpp"
 #include "agent/daemon/job_group.hpp"
-#include "agent/daemon/login_user.hpp"
 #include "agent/daemon/on_own_thread.hpp"
 #include "agent/daemon/on_pool.hpp"
 #include "agent/daemon/process_identity.hpp"
@@ -43,31 +43,11 @@ namespace {
 /// A working directory on a server that doesn't answer.
 constexpr auto kSetUpLimit = 30s;
 constexpr auto kRecordAgain = 5s;
-constexpr auto kAccountLimit = 10s;  ///< acc-ctl waits 15 s for an answer
 
 /// Its first start was postponed: on a drained node it waits as those in the queue do, but has its
 /// slots.
 bool waits_to_begin(const JobLife& life) {
   return life.phase == Phase::delayed && life.starts == 0;
-}
-
-/// The user data base may wait for a directory server, of one user longer than of another.
-/// @param asking  the user for whom it is asked
-awaitable<Result<LoginUser>> ask_accounts(uid_t asking, std::function<Result<LoginUser>()> ask,
-                                          std::string whom) {
-  const auto answer = std::make_shared<Result<LoginUser>>(
-      Error{Errc::exhausted, "no memory to ask the user data base for " + whom});
-  std::function<void()> work = [answer, ask = std::move(ask)] {
-    try {
-      *answer = ask();
-    } catch (const std::exception&) {  // of want of memory
-    }
-  };
-  const bool is_answered = co_await on_own_thread(asking, std::move(work), kAccountLimit);
-  if (is_answered) co_return std::move(*answer);
-  co_return Error{Errc::timed_out,
-                  "the user data base gave no answer within 10 s (`getent passwd " +
-                      printable(whom, 80) + "`)"};
 }
 
 UniqueFd guardian_of(const StoredJob& job) {
@@ -419,7 +399,7 @@ std::optional<GpuNumbers> JobKeeper::visible_gpus(const Job& job) const {
 // It had an account when it was submitted: a directory server may not answer just now.
 awaitable<std::string> JobKeeper::find_user(JobPtr job) {
   if (job->user) co_return std::string{};
-  auto user = co_await look_up(job->stored.uid, job->stored.gid);
+  auto user = co_await ask_user(job->stored.uid, job->stored.gid);
   if (user.has_error()) co_return user.error().what;
   if (refusal_of_account(*user) && ::geteuid() == 0)
     co_return "the user data base doesn't know uid " + std::to_string(job->stored.uid) +
@@ -540,17 +520,6 @@ awaitable<void> JobKeeper::watch(JobPtr job) {
   const std::string how =
       is_child ? describe(Signaled{info.si_status, false}) : "it ended without an exit code";
   change(job, GuardianLost{how, lived, random_fraction()});
-}
-
-awaitable<Result<LoginUser>> JobKeeper::look_up(uid_t uid, gid_t gid) {
-  std::function<Result<LoginUser>()> ask = [uid, gid] { return look_up_user(uid, gid); };
-  std::string whom = std::to_string(uid);
-  co_return co_await ask_accounts(uid, std::move(ask), std::move(whom));
-}
-
-awaitable<Result<LoginUser>> JobKeeper::look_up(std::string name) {
-  std::function<Result<LoginUser>()> ask = [name] { return look_up_user(name); };
-  co_return co_await ask_accounts(0, std::move(ask), std::move(name));
 }
 
 }  // namespace acc::agent::daemon

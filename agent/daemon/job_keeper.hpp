@@ -43,9 +43,6 @@ class JobKeeper {
   void change(const JobPtr& job, const JobChange& event);
   /// Writes its record anew.
   boost::asio::awaitable<Result<void>> record(JobPtr job);
-  /// Of the user data base; an error where it gives no answer within 10 s.
-  boost::asio::awaitable<Result<LoginUser>> look_up(uid_t uid, gid_t gid);
-  boost::asio::awaitable<Result<LoginUser>> look_up(std::string name);
 
   [[nodiscard]] EventLog& events() { return events_; }
   [[nodiscard]] const EventLog& events() const { return events_; }

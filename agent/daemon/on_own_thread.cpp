@@ -28,36 +28,38 @@ namespace {
 
 constexpr Millis kPlacePause{50};  ///< until it is looked again for a place
 
-/// The threads of each user, also those that were left behind.
+using Holder = std::pair<uid_t, HeldUpBy>;
+
+/// The threads for each holder, also those that were left behind.
 class Running {
  public:
-  bool begin(uid_t uid) {
-    constexpr int kMostOfUser = 8;
+  bool begin(const Holder& holder) {
+    constexpr int kMostOfHolder = 8;
     const std::lock_guard lock{mutex_};
-    auto& count = counts_[uid];
-    if (count >= kMostOfUser) return false;
+    auto& count = counts_[holder];
+    if (count >= kMostOfHolder) return false;
     ++count;
     return true;
   }
-  bool may_log(uid_t uid, Instant now) {
+  bool may_log(const Holder& holder, Instant now) {
     constexpr auto kEvery = std::chrono::minutes{1};
-    constexpr std::size_t kMost = 1024;  // users that are remembered
+    constexpr std::size_t kMost = 1024;  // holders that are remembered
     const std::lock_guard lock{mutex_};
     if (logged_.size() >= kMost) logged_.clear();
-    const auto [at, is_new] = logged_.emplace(uid, now);
+    const auto [at, is_new] = logged_.emplace(holder, now);
     if (!is_new && now - at->second < kEvery) return false;
     at->second = now;
     return true;
   }
-  void end(uid_t uid) {
+  void end(const Holder& holder) {
     const std::lock_guard lock{mutex_};
-    if (--counts_[uid] == 0) counts_.erase(uid);
+    if (--counts_[holder] == 0) counts_.erase(holder);
   }
 
  private:
   std::mutex mutex_;
-  std::map<uid_t, int> counts_;
-  std::map<uid_t, Instant> logged_;
+  std::map<Holder, int> counts_;
+  std::map<Holder, Instant> logged_;
 };
 
 // Never destroyed: a thread may end while this process does.
@@ -72,68 +74,71 @@ struct Call {
 };
 
 // Nothing: it can't be run now.
-std::shared_ptr<Call> begin(uid_t uid, const std::function<void()>& work) {
+std::shared_ptr<Call> begin(const Holder& holder, const std::function<void()>& work) {
   auto call = std::make_shared<Call>();
-  if (!call->done || !running().begin(uid)) return nullptr;
+  if (!call->done || !running().begin(holder)) return nullptr;
   try {
-    std::thread{[uid, call, work] {
+    std::thread{[holder, call, work] {
       work();
       call->has_ended = true;
-      running().end(uid);
+      running().end(holder);
       ::eventfd_write(call->done.get(), 1);
     }}.detach();
   } catch (...) {  // no thread or no memory left
-    running().end(uid);
+    running().end(holder);
     return nullptr;
   }
   return call;
 }
 
-bool check_end(uid_t uid, const Call* call) {
+bool check_end(const Holder& holder, const Call* call) {
   if (call != nullptr && call->has_ended) return true;
-  if (running().may_log(uid, clock_now()))
-    log::warn(
-        "user_calls_wait",
-        {{"uid", uid},
-         {"why", call == nullptr ? "other calls for this user wait, or no thread is left"
-                                 : "a process of it, or the user data base, doesn't answer"}});
+  const auto& [uid, what] = holder;
+  if (running().may_log(holder, clock_now()))
+    log::warn("user_calls_wait",
+              {{"uid", uid},
+               {"why", call == nullptr ? "other calls for this user wait, or no thread is left"
+                       : what == HeldUpBy::accounts ? "the user data base doesn't answer"
+                                                    : "a process of it doesn't answer"}});
   return false;
 }
 
 }  // namespace
 
 boost::asio::awaitable<bool> on_own_thread(uid_t uid, std::function<void()> work,
-                                           std::chrono::milliseconds limit) {
+                                           std::chrono::milliseconds limit, HeldUpBy what) {
+  const Holder holder{uid, what};
   const auto end = clock_now() + limit;
   boost::asio::steady_timer pause{co_await boost::asio::this_coro::executor};
-  auto call = begin(uid, work);
+  auto call = begin(holder, work);
   while (!call && clock_now() < end) {
     pause.expires_after(kPlacePause);
     boost::system::error_code ignored;
     co_await pause.async_wait(boost::asio::redirect_error(boost::asio::use_awaitable, ignored));
-    call = begin(uid, work);
+    call = begin(holder, work);
   }
   if (call) {
     UniqueFd copy{::dup(call->done.get())};
     const auto left = std::chrono::duration_cast<Millis>(end - clock_now());
     co_await await_readable(std::move(copy), std::max(left, kPlacePause));
   }
-  co_return check_end(uid, call.get());
+  co_return check_end(holder, call.get());
 }
 
 void begin_on_own_thread(uid_t uid, std::function<void()> work) {
-  (void)begin(uid, work);
+  (void)begin({uid, HeldUpBy::processes}, work);
 }
 
 bool run_on_own_thread(uid_t uid, std::function<void()> work, std::chrono::milliseconds limit) {
   const auto end = clock_now() + limit;
-  const auto call = begin(uid, work);
+  const Holder holder{uid, HeldUpBy::processes};
+  const auto call = begin(holder, work);
   for (auto left = limit; call && !call->has_ended && left.count() > 0;
        left = std::chrono::duration_cast<Millis>(end - clock_now())) {
     pollfd one{call->done.get(), POLLIN, 0};
     ::poll(&one, 1, static_cast<int>(left.count()));
   }
-  return check_end(uid, call.get());
+  return check_end(holder, call.get());
 }
 
 }  // namespace acc::agent::daemon

@@ -14,13 +14,17 @@
 /// over, and ends with this process at the latest.
 namespace acc::agent::daemon {
 
+/// Each has threads of its own: look-ups that hang don't keep a job's processes from being ended.
+enum class HeldUpBy { processes, accounts };
+
 /// @param work  owns all that it uses, as it may outlive the caller. A variable that is moved here,
 /// no lambda: GCC 12 destroys twice what a function object made in a co_await holds
 /// @return false: it hasn't ended in time, or couldn't begin, as too many of that user's are under
 /// way. What it writes to mustn't be read then.
 [[nodiscard]] boost::asio::awaitable<bool> on_own_thread(uid_t uid, std::function<void()> work,
-                                                         std::chrono::milliseconds limit);
-/// The same; it blocks meanwhile.
+                                                         std::chrono::milliseconds limit,
+                                                         HeldUpBy what = HeldUpBy::processes);
+/// The same for processes; it blocks meanwhile.
 [[nodiscard]] bool run_on_own_thread(uid_t uid, std::function<void()> work,
                                      std::chrono::milliseconds limit);
 

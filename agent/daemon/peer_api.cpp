@@ -1,8 +1,7 @@
 #include "agent/daemon/peer_api.hpp"
 
+#include "agent/daemon/accounts.hpp"
 #include "agent/daemon/api_routes.hpp"
-#include "agent/daemon/login_user.hpp"
-#include "agent/daemon/on_pool.hpp"
 #include "agent/daemon/peer_rules.hpp"
 #include "common/host_name.hpp"
 #include "common/text.hpp"
@@ -17,34 +16,17 @@ namespace acc::agent::daemon {
 namespace asio = boost::asio;
 using asio::awaitable;
 
-UserNames::UserNames() = default;
-UserNames::~UserNames() {
-  if (pool_) pool_->join();
+awaitable<Result<Principal>> find_user(std::string name) {
+  const std::string quoted = in_quotes(name, 80);
+  const auto user = co_await ask_user(std::move(name));
+  if (user.has_value()) co_return Principal{user->uid, user->gid, {}};
+  if (user.error().code != Errc::bad_usage) co_return user.error();
+  co_return Error{Errc::not_found, "no such user: " + quoted + " isn't known on " + host_name()};
 }
 
-asio::thread_pool& UserNames::pool() {
-  if (!pool_) pool_ = std::make_unique<asio::thread_pool>(1);
-  return *pool_;
-}
-
-awaitable<Result<Principal>> UserNames::find(std::string name) {
-  std::function<Result<LoginUser>()> look = [name] { return look_up_user(name); };
-  const auto user = co_await on_pool(pool(), std::move(look));
-  if (!user) {
-    if (user.error().code == Errc::bad_usage)
-      co_return Error{Errc::not_found,
-                      "no such user: " + in_quotes(name, 80) + " isn't known on " + host_name()};
-    co_return user.error();
-  }
-  co_return Principal{user->uid, user->gid, {}};
-}
-
-awaitable<Result<std::string>> UserNames::name_of(Principal who) {
-  std::function<Result<LoginUser>()> look = [uid = who.uid, gid = who.gid] {
-    return look_up_user(uid, gid);
-  };
-  const auto user = co_await on_pool(pool(), std::move(look));
-  if (!user) co_return user.error();
+awaitable<Result<std::string>> name_of_user(Principal who) {
+  const auto user = co_await ask_user(who.uid, who.gid);
+  if (user.has_error()) co_return user.error();
   if (auto wrong = user_name_complaint(user->name); !wrong.empty())
     co_return Error{Errc::not_found, "the user " + std::to_string(who.uid) +
                                          " can't be named to other nodes: " + wrong};
@@ -83,7 +65,7 @@ awaitable<HttpReply> answer_user(PeerApi& peers, Principal user, std::string nam
 awaitable<HttpReply> answer_vouched(PeerApi& peers, Principal door, HttpRequest request) {
   auto vouched = vouched_user(request);
   if (vouched.refusal.status != 0) co_return refused(vouched.refusal.status, vouched.refusal.what);
-  auto user = co_await peers.users.find(vouched.name);
+  auto user = co_await find_user(vouched.name);
   if (!user && user.error().code == Errc::not_found)
     co_return refused_as(403, "no_such_user",
                          user.error().what +

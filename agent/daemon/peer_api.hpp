@@ -6,35 +6,19 @@
 #include "common/error.hpp"
 
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/thread_pool.hpp>
 
-#include <memory>
 #include <string>
 
 namespace acc::agent::daemon {
 
-/// Users by name, both ways, without blocking the loop. Its thread exists from the first use on.
-class UserNames {
- public:
-  UserNames();
-  ~UserNames();
-  UserNames(const UserNames&) = delete;
-  UserNames& operator=(const UserNames&) = delete;
-
-  /// not_found: this node has no such user.
-  boost::asio::awaitable<Result<Principal>> find(std::string name);
-  /// not_found: the user has no name here.
-  boost::asio::awaitable<Result<std::string>> name_of(Principal who);
-
- private:
-  boost::asio::thread_pool& pool();
-  std::unique_ptr<boost::asio::thread_pool> pool_;
-};
+/// The user whom another node names. not_found: this node has no such user.
+boost::asio::awaitable<Result<Principal>> find_user(std::string name);
+/// For other nodes. not_found: the user has no name here.
+boost::asio::awaitable<Result<std::string>> name_of_user(Principal who);
 
 /// What requests of other daemons are answered with.
 struct PeerApi {
   ApiContext& api;
-  UserNames& users;
   ClusterSecret& secret;
   ShareLimits limits{};
   RequestShares shares{};

@@ -96,11 +96,10 @@ struct PeerProxy::Listing {
 };
 
 PeerProxy::PeerProxy(asio::io_context& io, const Jobs& jobs, ClusterSecret& secret,
-                     UserNames& users, ProxySettings settings)
+                     ProxySettings settings)
     : io_{io},
       jobs_{jobs},
       secret_{secret},
-      users_{users},
       settings_{std::move(settings)},
       greeting_{io, settings_.port},
       check_{{jobs.node().identity, jobs.node().name},
@@ -135,7 +134,7 @@ awaitable<HttpReply> PeerProxy::pass_on(Principal who, HttpRequest request) {
                                "acc-agent there is asked for");
   if (request.segments.size() > 4 && request.segments[3] == "v1" && request.segments[4] == "nodes")
     co_return refused(400, "a node is asked directly, not through another one");
-  auto user = co_await users_.name_of(who);
+  auto user = co_await name_of_user(who);
   if (!user && user.error().code == Errc::not_found) co_return refused(403, user.error().what);
   if (!user) co_return failed(user.error(), 403);
   const auto tls = secret_.for_dialling();
@@ -247,7 +246,7 @@ awaitable<HttpReply> PeerProxy::list(Principal who) {
     co_return json_reply(200, encode_nodes({std::move(own)}));
   }
   // First, as it may fail for want of threads: others of this user would wait for ever.
-  auto user = co_await users_.name_of(who);
+  auto user = co_await name_of_user(who);
   if (const auto found = listings_.find(who.uid); found != listings_.end()) {
     const auto running = found->second;
     co_await Listing::wait(running);

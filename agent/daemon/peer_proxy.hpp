@@ -45,7 +45,7 @@ struct ProxySettings {
 /// several requests go to each node one after the other, and a handshake costs most of one.
 class PeerProxy final : public OtherNodes {
  public:
-  PeerProxy(boost::asio::io_context& io, const Jobs& jobs, ClusterSecret& secret, UserNames& users,
+  PeerProxy(boost::asio::io_context& io, const Jobs& jobs, ClusterSecret& secret,
             ProxySettings settings);
   ~PeerProxy() override;
 
@@ -84,7 +84,6 @@ class PeerProxy final : public OtherNodes {
   boost::asio::io_context& io_;
   const Jobs& jobs_;
   ClusterSecret& secret_;
-  UserNames& users_;
   ProxySettings settings_;
   PeerGreeting greeting_;
   PeerCheck check_;

@@ -915,6 +915,31 @@ class JobFiles(Case):
         daemon.do("stop", id=waits)
         self.assertEqual(daemon.ended(waits)["reason"], "stopped before its first start")
 
+    def test_the_daemon_was_not_ready_for_minutes_while_the_user_data_base_gave_no_answer_for_its_job_files(self):
+        for name in "one", "two":
+            self.put(f"{name}.yaml", f"mark={name} hold")
+        daemon = self.start(self.files)
+        def running(*names):
+            until(lambda: all(job["state"] == "running" for name in names for job in self.of(daemon, name) or [{"state": ""}]), names)
+            return [self.of(daemon, name)[0]["id"] for name in names]
+        jobs = running("one", "two")
+        daemon.kill()
+        for name in "three", "four":
+            self.put(f"{name}.yaml", f"mark={name} hold")
+        hangs = os.path.join(self.folder, "hangs")
+        write(hangs, "")  # a directory server is away
+        daemon = self.start(self.files, env={**preloading(os.path.join(BIN, "hanging_accounts.so")), "HANGING_ACCOUNTS": hangs})
+        def refused():
+            return [event["text"] for event in daemon.events if event["event"] == "refused"]
+        until(lambda: len(refused()) == 2, refused, 30)
+        for name, text in zip(("four", "three"), refused()):
+            self.assertRegex(text, rf"^job file {name}.yaml is refused: the user data base gave no answer within 10 s")
+        self.assertEqual(read(hangs), ".")  # for unchanged files it isn't asked, and for a user once
+        self.assertEqual(running("one", "two"), jobs)
+        os.remove(hangs)
+        daemon.do("reload")
+        running("three", "four")
+
     @unittest.skipUnless(os.geteuid() == 0, "needs root, to own a file as another user")
     def test_an_unchanged_job_file_whose_uid_has_lost_its_account_started_at_boot(self):
         known = {entry.pw_uid for entry in pwd.getpwall()}

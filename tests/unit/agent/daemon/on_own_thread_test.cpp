@@ -39,16 +39,17 @@ constexpr Millis kShort{20};
 constexpr Millis kLong{60'000};
 
 // On a loop of its own.
-bool await_on_own_thread(uid_t uid, std::function<void()> work, Millis limit,
-                         std::function<void()> meanwhile = [] {}) {
+bool await_on_own_thread(
+    uid_t uid, std::function<void()> work, Millis limit, std::function<void()> meanwhile = [] {},
+    HeldUpBy by = HeldUpBy::processes) {
   asio::io_context io;
   std::optional<bool> result;
   asio::co_spawn(
       io,
-      [](uid_t of, std::function<void()> what, Millis until,
+      [](uid_t of, std::function<void()> what, Millis until, HeldUpBy holds,
          std::optional<bool>& into) -> asio::awaitable<void> {
-        into = co_await on_own_thread(of, std::move(what), until);
-      }(uid, std::move(work), limit, result),
+        into = co_await on_own_thread(of, std::move(what), until, holds);
+      }(uid, std::move(work), limit, by, result),
       asio::detached);
   io.poll();
   meanwhile();
@@ -85,6 +86,20 @@ TEST_CASE("a user whose reads all hang has no thread left, and another one has",
   // They end, and the next has a place.
   CHECK(await_on_own_thread(kHolder, mark, kLong, [&] { held.gate.set_value(); }));
   CHECK(*was_run);
+}
+
+TEST_CASE("processes of a user were not ended while look-ups of that user gave no answer",
+          "[daemon][own_thread]") {
+  constexpr uid_t kHolder = 70'021;
+  HeldReads held;
+  for (int i = 0; i < kPlaces; ++i)
+    CHECK_FALSE(await_on_own_thread(
+        kHolder, held.one(), kShort, [] {}, HeldUpBy::accounts));
+  CHECK(run_on_own_thread(
+      kHolder, [] {}, kLong));
+  CHECK(await_on_own_thread(
+      kHolder, [] {}, kLong));
+  held.gate.set_value();
 }
 
 }  // namespace acc::agent::daemon
