@@ -136,6 +136,8 @@ class Membership {
   [[nodiscard]] Epoch epoch() const { return epoch_; }
   /// A committed round is known: this coordinator continues an existing job.
   [[nodiscard]] bool has_round() const { return has_round_; }
+  /// Of another coordinator, from an agent that joined.
+  [[nodiscard]] bool has_heard_of_a_round() const { return newest_heard_.has_value(); }
   [[nodiscard]] const RestartLedger& ledger() const { return ledger_; }
   [[nodiscard]] std::size_t connected() const { return nodes_.connected().size(); }
   /// Elected recently: members of the round may still join.
