@@ -50,7 +50,6 @@ int HostLine::start(Spawner& spawner, Settings settings, std::function<void(Exit
 // What comes later is not of a connection that lives: acc-launch there is about to notice.
 void HostLine::take_last_output() {
   for (const auto& reader : {out_reader_, err_reader_}) pump_.drain(*reader);
-  for (const auto* stream : {&out_, &err_}) (*stream)->end();
   for (const auto& reader : {out_reader_, err_reader_}) pump_.close(*reader);
   destinations_.flush();
 }

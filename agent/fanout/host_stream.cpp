@@ -40,8 +40,9 @@ void HostStream::take(std::string_view bytes, DropPolicy::Origin origin) {
   }
 }
 
-void HostStream::end() {
+void HostStream::finish() {
   if (!mark_.empty()) pass(std::exchange(mark_, {}), DropPolicy::Origin::worker_end);
+  WorkerStream::finish();
 }
 
 void HostStream::take_mark(DropPolicy::Origin origin) {

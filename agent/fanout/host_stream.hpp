@@ -23,7 +23,7 @@ class HostStream final : public WorkerStream {
 
   void take(std::string_view bytes, DropPolicy::Origin origin) override;
   /// No more bytes come: what might have become a mark is output.
-  void end();
+  void finish() override;
 
   /// Of standard error: the host is prepared, so what has been said is passed on, and all that
   /// follows.

@@ -51,7 +51,7 @@ class WorkerStream {
   [[nodiscard]] bool holds() const { return passes_through() && whole_.holds(); }
   void release();
   /// The end of the stream: shows what is held.
-  void finish();
+  virtual void finish();
 
  private:
   [[nodiscard]] bool is_journal() const {

@@ -43,8 +43,9 @@ TEST_CASE("what might have become a mark was lost at the end of a host's output"
   Heard heard;
   heard.take("a\036b", 1000);
   CHECK(heard.stream.tail() == "a");
-  heard.stream.end();
+  WorkerStream& as_its_pump_sees_it = heard.stream;
+  as_its_pump_sees_it.finish();
   CHECK(heard.stream.tail() == "a\036b");
-  heard.stream.end();
+  as_its_pump_sees_it.finish();
   CHECK(heard.stream.tail() == "a\036b");
 }
