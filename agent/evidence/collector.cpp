@@ -249,8 +249,9 @@ class Collector {
     for (auto& rank : ranks_) {
       const auto pid = rank.summary.pid;
       const auto folder = variable_of(pid, "ACC_FLIGHT_DIR");
+      const bool is_ours = rank.summary.collectives > 0;  // a program that sends no heartbeats
       const bool may_ask = !is_stop(rank.summary.state) && read_proc(pid).catches(SIGUSR2) &&
-                           may_signal(request_.facts.purpose, rank.summary);
+                           (is_ours || may_signal(request_.facts.purpose, rank.summary));
       if (!folder.empty() && may_ask) {
         ::kill(pid, SIGUSR2);
         rank.notes.push_back("flight record: " + folder + "/flight-*-" + std::to_string(pid) +

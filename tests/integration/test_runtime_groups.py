@@ -4,6 +4,7 @@ import json, os, re, shutil, signal, subprocess, sys, tempfile, unittest
 
 from harness import BIN, PATIENCE, SANITIZED, SLACK, free_port, main, read, until
 from hosts import needs_hosts
+from test_control import ask_at
 from test_torch import PYTHON as TORCH
 
 WORKER = os.path.join(BIN, "groups_worker")
@@ -252,8 +253,8 @@ class FlightRecords(GroupsTest):
                 pids[int(found[1])] = int(found[2])
         return pids
 
-    def loop(self, records):
-        job = start([os.path.join(BIN, "acc-launch"), "--num_processes", "4", "--no_python", os.path.join(BIN, "collectives_worker"), "loop"], ACC_FLIGHT_DIR=records)
+    def loop(self, records, **variables):
+        job = start([os.path.join(BIN, "acc-launch"), "--num_processes", "4", "--no_python", os.path.join(BIN, "collectives_worker"), "loop"], ACC_FLIGHT_DIR=records, **variables)
         self.addCleanup(end, job)
         return job, self.looping(job, 4)
 
@@ -277,6 +278,17 @@ class FlightRecords(GroupsTest):
                 self.assertEqual(job.returncode, 137, text)
                 for why in self.records_of(records, {rank: pid for rank, pid in pids.items() if rank != 2}):
                     self.assertRegex(why, r"SIGTERM|rank 2 \(host .*\) was (lost: )?killed by SIGKILL")
+
+    def test_looking_at_the_stacks_of_a_program_without_heartbeats_asked_for_no_record(self):
+        with tempfile.TemporaryDirectory() as runtime, tempfile.TemporaryDirectory() as folder:
+            job, pids = self.loop(folder, XDG_RUNTIME_DIR=runtime)
+            jobs = os.path.join(runtime, "acc/jobs")
+            found = until(lambda: [name for name in os.listdir(jobs) if not name.startswith(".")], "the control socket")
+            text = ask_at(os.path.join(jobs, found[0]), {"do": "stacks"}, timeout=20)["text"]
+            for pid in pids.values():
+                self.assertIn(f"flight record: {folder}/flight-*-{pid}.jsonl", text)
+            until(lambda: len(os.listdir(folder)) == 4, lambda: os.listdir(folder))
+            self.assertIsNone(job.poll())
 
     def test_all_ranks_of_a_job_that_is_asked_to_end_write_theirs(self):
         """Where no rank has failed, SIGTERM is all that they see; or another's end by it."""
