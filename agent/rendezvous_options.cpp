@@ -1,5 +1,6 @@
 #include "agent/rendezvous_options.hpp"
 
+#include "common/fnv.hpp"
 #include "common/log.hpp"
 #include "common/ports.hpp"
 #include "common/random.hpp"
@@ -19,13 +20,6 @@ namespace acc::agent {
 
 namespace {
 
-// FNV-1a: only accidental differences have to show, as nodes that may join are trusted.
-std::uint64_t hash_of(const std::string& text) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  return hash;
-}
-
 /// Differs from the machine's own: a container or a test's host. Empty if it is the machine's, or
 /// if that can't be told.
 std::string network_namespace() {
@@ -44,7 +38,7 @@ std::string machine_identity() {
   std::ifstream{"/proc/sys/kernel/random/boot_id"} >> boot;
   std::ostringstream text;
   text << std::hex << std::setw(8) << std::setfill('0')
-       << (hash_of(boot + "/" + std::to_string(own.st_ino)) >> 32U);
+       << (fnv1a(boot + "/" + std::to_string(own.st_ino)) >> 32U);
   return text.str();
 }
 
@@ -124,7 +118,7 @@ Result<rendezvous::RendezvousClientOptions> rendezvous_options(const JobPlan& pl
   client.self.nodes_min = cluster.nodes_min;
   client.self.nodes_max = cluster.nodes_max;
   for (const auto& fact : cluster.facts)
-    client.self.facts.push_back({fact.name, printable(fact.value), hash_of(fact.value)});
+    client.self.facts.push_back({fact.name, printable(fact.value), fnv1a(fact.value)});
   client.self.policy = policy_of(plan);
   client.seed_endpoint = {cluster.control_host, cluster.control_port};
   client.serves_seed = cluster.serve_seed == rendezvous::ServeSeed::must;

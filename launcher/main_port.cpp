@@ -1,6 +1,7 @@
 #include "launcher/main_port.hpp"
 
 #include "common/endpoint.hpp"
+#include "common/fnv.hpp"
 #include "common/text.hpp"
 #include "launcher/key_table.hpp"
 
@@ -27,9 +28,7 @@ std::optional<std::int64_t> port_of_endpoint(const JobSpec& spec) {
 std::uint16_t port_from(std::string_view random) {
   constexpr std::uint64_t kFirst = 20'000;
   constexpr std::uint64_t kPorts = 9'400;
-  std::uint64_t hash = 0xcbf29ce484222325U;  // FNV-1a
-  for (const char c : random) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-  return static_cast<std::uint16_t>(kFirst + hash % kPorts);
+  return static_cast<std::uint16_t>(kFirst + fnv1a(random) % kPorts);
 }
 
 std::optional<std::int64_t> wanted_port(const JobSpec& spec) {

@@ -1,5 +1,6 @@
 #include "launcher/scheduler.hpp"
 
+#include "common/fnv.hpp"
 #include "common/text.hpp"
 #include "common/worker_env.hpp"
 #include "launcher/node_list.hpp"
@@ -19,12 +20,6 @@ std::uint16_t port_of(std::uint64_t job) {
   constexpr std::uint64_t kFirst = 20'000;
   constexpr std::uint64_t kPorts = 9'400;
   return static_cast<std::uint16_t>(kFirst + job % kPorts);
-}
-
-std::uint64_t number_of(std::string_view text) {  // FNV-1a
-  std::uint64_t hash = 0xcbf29ce484222325U;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-  return hash;
 }
 
 std::optional<std::uint32_t> count(const Environment& environment, std::string_view name) {
@@ -114,7 +109,7 @@ std::optional<Placement> in_open_mpi(const Environment& environment) {
                   .job = "mpi-" + plain_word(name),
                   .machines = *size,
                   .rank = rank,
-                  .port = port_of(number ? *number >> 16U : number_of(name))};
+                  .port = port_of(number ? *number >> 16U : fnv1a(name))};
   place.tasks_here = std::max(1U, count(environment, "OMPI_COMM_WORLD_LOCAL_SIZE").value_or(1));
   place.task_here = count(environment, "OMPI_COMM_WORLD_LOCAL_RANK").value_or(0);
   if (place.tasks_here == *size) {

@@ -1,5 +1,6 @@
 #include "rendezvous/last_leader_file.hpp"
 
+#include "common/fnv.hpp"
 #include "common/text.hpp"
 #include "common/unique_fd.hpp"
 
@@ -23,12 +24,6 @@ std::int64_t boot_ms() {
   timespec now{};
   ::clock_gettime(CLOCK_BOOTTIME, &now);
   return std::int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
-}
-
-std::uint64_t hash_of(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  return hash;
 }
 
 /// Identity of the network namespace. Its inode number is reused once free; the cookie, from Linux
@@ -110,7 +105,7 @@ LastLeaderFile::LastLeaderFile(const std::string& job, std::uint16_t port,
   sweep_old(places.front(), prefix);
   for (const auto& place : places)
     paths_.push_back(place + "/" + prefix + std::to_string(network_identity()) + "-" +
-                     std::to_string(port) + "-" + std::to_string(hash_of(job)));
+                     std::to_string(port) + "-" + std::to_string(fnv1a(job)));
 }
 
 namespace {

@@ -1,6 +1,7 @@
 #include "agent/daemon/job_files.hpp"
 
 #include "agent/daemon/guardian_words.hpp"
+#include "common/fnv.hpp"
 #include "common/text.hpp"
 #include "common/unique_fd.hpp"
 
@@ -36,12 +37,7 @@ std::pair<std::string, std::size_t> order_of(const std::string& name) {
 
 // It only has to tell a changed file from the same one, and each file harms its owner alone.
 std::string digest_of(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL;  // FNV-1a
-  for (const char c : text) {
-    hash ^= static_cast<unsigned char>(c);
-    hash *= 0x100000001b3ULL;
-  }
-  return std::to_string(hash) + '.' + std::to_string(text.size());
+  return std::to_string(fnv1a(text)) + '.' + std::to_string(text.size());
 }
 
 // Empty: it may run.

@@ -1,5 +1,6 @@
 #include "runtime/bootstrap/store_place.hpp"
 
+#include "common/fnv.hpp"
 #include "common/text.hpp"
 #include "runtime/net/sockets.hpp"
 
@@ -15,23 +16,16 @@ constexpr int kCandidates = 8;
 /// An abstract name has at most 107 bytes.
 constexpr std::size_t kLongestName = 100, kKeptOfName = 80;
 
-/// FNV-1a: the same on every host and in every version.
-std::uint64_t digest(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325U;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-  return hash;
-}
-
 std::string shortened(const std::string& name) {
   if (name.size() <= kLongestName) return name;
-  return name.substr(0, kKeptOfName) + "#" + std::to_string(digest(name) % 1'000'000'000'000);
+  return name.substr(0, kKeptOfName) + "#" + std::to_string(fnv1a(name) % 1'000'000'000'000);
 }
 
 std::vector<std::uint16_t> ports_of(const std::string& job) {
   std::vector<std::uint16_t> ports;
   for (int i = 0; i < kCandidates; ++i)
     ports.push_back(
-        static_cast<std::uint16_t>(kFirstPort + digest(job + "/" + std::to_string(i)) % kPorts));
+        static_cast<std::uint16_t>(kFirstPort + fnv1a(job + "/" + std::to_string(i)) % kPorts));
   return ports;
 }
 

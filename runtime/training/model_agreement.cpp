@@ -1,5 +1,6 @@
 #include "runtime/training/model_agreement.hpp"
 
+#include "common/fnv.hpp"
 #include "common/text.hpp"
 #include "runtime/backend.hpp"
 #include "runtime/checkpoint/safetensors_format.hpp"
@@ -55,16 +56,6 @@ std::vector<std::string> parted(std::string_view text) {
     text.remove_prefix(*size);
   }
   return lines;
-}
-
-/// FNV-1a: detects mistakes, not attacks.
-std::uint64_t digest(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325U;
-  for (const char c : text) {
-    hash ^= static_cast<std::uint8_t>(c);
-    hash *= 0x100000001b3U;
-  }
-  return hash;
 }
 
 std::string described(const std::vector<std::string>& lines, std::size_t index) {
@@ -139,7 +130,7 @@ void check_same_model(std::span<const Parameter> parameters, std::span<const Mod
   if (group.size() == 1) return;
   // As objects, which are in host memory with any backend.
   const std::string mine = joined(describe(parameters, buffers));
-  const std::vector<std::string> digests = group.all_gather_object(std::to_string(digest(mine)));
+  const std::vector<std::string> digests = group.all_gather_object(std::to_string(fnv1a(mine)));
   if (std::ranges::all_of(digests, [&](const std::string& d) { return d == digests[0]; })) return;
   throw difference(group.all_gather_object(mine));
 }
