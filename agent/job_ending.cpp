@@ -5,6 +5,7 @@
 #include "agent/job_course.hpp"
 #include "agent/job_recorder.hpp"
 #include "agent/job_telemetry.hpp"
+#include "agent/output/file_system_check.hpp"
 #include "agent/output/output_hub.hpp"
 #include "agent/report_file.hpp"
 #include "agent/round_starter.hpp"
@@ -155,7 +156,10 @@ bool JobEnding::write(const JobReport& report) const {
   const ShortReport instead{to_string(report.outcome),
                             report.exit_code == 0 ? to_int(ExitCode::output) : report.exit_code,
                             "the whole report could not be written", parts_.guardian.pid};
-  const auto written = write_report_file(file, to_json(report), instead);
+  const auto written =
+      file_system_answers(file)
+          ? write_report_file(file, to_json(report), instead)
+          : system_error(ETIMEDOUT, "write the report: the file system of '" + file + "'");
   note_report_written(parts_.guardian);
   if (written.has_error()) parts_.messages.error("the report is lost: " + written.error().what);
   return written.has_value();

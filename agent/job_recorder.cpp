@@ -237,7 +237,10 @@ JobReport JobRecorder::report(const JobEnd& job) const {
     }
   }
   report.losses = output_.losses();
-  if (run_folder_.holds_logs()) report.log_folder = if_it_is_there(run_folder_.path());
+  if (run_folder_.holds_logs()) {
+    const auto& folder = run_folder_.path();
+    report.log_folder = file_system_answers(folder) ? if_it_is_there(folder) : folder;
+  }
   return report;
 }
 

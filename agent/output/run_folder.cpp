@@ -1,5 +1,6 @@
 #include "agent/output/run_folder.hpp"
 
+#include "agent/output/file_system_check.hpp"
 #include "common/foreign_folder.hpp"
 #include "common/log.hpp"
 #include "common/made_folder.hpp"
@@ -69,7 +70,7 @@ RunFolder::RunFolder(const OutputPlan& output, const std::string& run_id, const 
             '_' + (node.empty() ? "" : as_name(node) + '_') + random} {}
 
 RunFolder::~RunFolder() {
-  if (!made_ || holds_logs_) return;
+  if (!made_ || holds_logs_ || !file_system_answers(path_)) return;
   std::error_code ignored;  // a folder that can't be removed does no harm
   std::filesystem::remove_all(path_, ignored);
 }

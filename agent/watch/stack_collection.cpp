@@ -3,6 +3,7 @@
 #include "agent/evidence/stacks_report.hpp"
 #include "agent/heartbeat_board.hpp"
 #include "agent/job_folder_notes.hpp"
+#include "agent/output/file_system_check.hpp"
 #include "agent/output/run_folder.hpp"
 #include "agent/report.hpp"
 #include "agent/user_messages.hpp"
@@ -77,7 +78,8 @@ void StackCollection::cancel_waiting(const char* why) {
 
 std::vector<std::string> StackCollection::next_files() {
   std::string folder;
-  if (parts_.run_folder.holds_logs()) folder = parts_.run_folder.make_attempt(round_);
+  if (parts_.run_folder.holds_logs() && file_system_answers(parts_.run_folder.path()))
+    folder = parts_.run_folder.make_attempt(round_);
   std::error_code none;
   if (!folder.empty()) folder = std::filesystem::absolute(folder, none).string();
   const char* const temporary = std::getenv("TMPDIR");

@@ -5,12 +5,20 @@ libc = ctypes.CDLL(None, use_errno=True)
 MNT_FORCE, MNT_DETACH = 1, 2
 
 
+def mount_answering(place):
+    """A file system that isn't one of the local kinds, and answers: as a server's, until a StuckFolder is mounted over it. Files in it can't be written."""
+    os.mkdir(place)
+    if libc.mount(b"none", place.encode(), b"hugetlbfs", 0, b"") != 0:
+        raise unittest.SkipTest("this machine mounts no hugetlbfs")
+    return lambda: libc.umount2(place.encode(), MNT_DETACH)
+
+
 class StuckFolder:
     """Needs root and /dev/fuse. `asked`: a process waits for an answer, which no signal but SIGKILL ends, and that not always."""
 
     def __init__(self, place):
         self.place = place
-        os.mkdir(place)
+        os.makedirs(place, exist_ok=True)
         self.device = os.open("/dev/fuse", os.O_RDWR)
         self.asked = threading.Event()
         if libc.mount(b"stuck", place.encode(), b"fuse", 0, b"fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other" % self.device) != 0:

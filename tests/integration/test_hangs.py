@@ -1,7 +1,8 @@
 """Workers that make no progress: found by their heartbeats, the one that the others wait for is named with its stack, all restart."""
-import contextlib, json, os, pickle, re, shutil, signal, subprocess, tempfile, threading, time, unittest
+import contextlib, glob, json, os, pickle, re, shutil, signal, subprocess, tempfile, threading, time, unittest
 
 from harness import BIN, PROGRAMS, SANITIZED, SLACK, JobTest, children_of, context_switches, free_port, is_root, main, own_token, read, state_of, until, write
+from stuck_folder import StuckFolder, mount_answering
 from test_control import ask_at
 from test_torch import PYTHON as TORCH_PYTHON
 
@@ -72,6 +73,22 @@ class HangTest(JobTest):
 
 class OfTheRuntime(HangTest):
     """Ranks that meet in our all_reduce: the others wait there for the one that hangs."""
+
+    @unittest.skipUnless(is_root() and os.path.exists("/dev/fuse"), "needs a file system of our own")
+    def test_a_hang_was_not_ended_while_the_server_of_its_log_files_was_away(self):
+        folder = tempfile.mkdtemp(prefix="acc-away-")
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        self.addCleanup(mount_answering(folder + "/served"))
+        job = self.job(f"--num_processes 1 --hang_timeout 4 --grace 2 --redirects 3 --log_dir {folder}/served --report report.json --no_python",
+                       "1000000 5 spin=0@20", program=[WORKER])
+        until(lambda: glob.glob(folder + "/served/*/attempt_0/0"), "the folder of its log files")
+        until(job.alive, "the worker")
+        stuck = StuckFolder(folder + "/served")
+        self.addCleanup(stuck.give_up)
+        until(lambda: "job failed: rank 0 hung" in job.stderr, "the end of the hang", 40)
+        stuck.give_up()  # until then no process ends that has a thread there
+        self.assertEqual(job.wait(20), HANG, job.stderr)
+        self.assertIn("spin_for_ever" if GDB else "stacks of node", read(self.report(job)["first_failure"]["stacks"]))
 
     def test_one_that_spins_is_named_and_not_its_victims(self):
         job = self.run_job(3, "1000000 5 spin=1@20", HANG)

@@ -2,7 +2,7 @@
 import os, select, shutil, signal, subprocess, tempfile, threading, time, unittest
 
 from harness import PATIENCE, JobTest, is_root, main, state_of, until
-from stuck_folder import StuckFolder
+from stuck_folder import StuckFolder, mount_answering
 
 
 class Reader(threading.Thread):
@@ -59,6 +59,23 @@ class Slow(JobTest):
         until(lambda: "job failed: rank 0 exited with code 3" in job.stderr, "the report of the third failure", 20)
         self.assertNotIn("can't be read", job.stderr)  # it is another file system
         self.assertEqual(len(job.events("up")), 3)
+        stuck.give_up()  # until then no process ends that has a thread there
+        self.assertEqual(job.wait(20), 3, job.stderr)
+        self.assertTrue(stuck.asked.is_set())
+
+    @unittest.skipUnless(is_root() and os.path.exists("/dev/fuse"), "needs a file system of our own")
+    def test_a_server_of_files_that_was_away_held_up_the_end_of_a_job_with_logs(self):
+        folder = tempfile.mkdtemp(prefix="acc-away-")
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        self.addCleanup(mount_answering(folder + "/served"))
+        job = self.job(f"--num_processes 1 --redirects 3 --log_dir {folder}/served --report report.json", "on=USR1:3 mark=up hold")
+        (_, _, _, worker), = job.wait_events("up", 1)
+        stuck = StuckFolder(folder + "/served")
+        self.addCleanup(stuck.give_up)
+        os.kill(int(worker), signal.SIGUSR1)
+        until(lambda: "job failed: rank 0 exited with code 3" in job.stderr, "the report", 20)
+        until(lambda: os.path.exists(job.folder + "/report.json") and self.report(job)["verdict"] == "failed", "the file of the report", 20)
+        self.assertEqual(os.path.dirname(self.report(job)["log_folder"]), folder + "/served")
         stuck.give_up()  # until then no process ends that has a thread there
         self.assertEqual(job.wait(20), 3, job.stderr)
         self.assertTrue(stuck.asked.is_set())
