@@ -130,7 +130,7 @@ void JobCourse::round_started() {
   const auto round = parts_.group.round;
   const std::string status = std::to_string(parts_.group.size) + " workers running, attempt " +
                              std::to_string(round.value());
-  round > Round{0} ? service_.status(status) : service_.ready(status);
+  std::exchange(is_ready_, true) ? service_.status(status) : service_.ready(status);
 }
 
 void JobCourse::worker_ended() {

@@ -97,6 +97,7 @@ class JobCourse {
  private:
   Parts parts_;
   ServiceNotifier service_;
+  bool is_ready_ = false;  ///< the service manager knows it: a round has started here
   ServiceWatchdog watchdog_;
 };
 

@@ -1,8 +1,8 @@
 """One job on several hosts: how it starts, restarts, ends. Hosts are network namespaces; each test's workers prove P1 and P3."""
-import datetime, os, re, signal, sys, time, unittest
+import datetime, os, re, signal, socket, sys, time, unittest
 
 from cluster import DEAD, PORT, ClusterTest
-from harness import FAKE, SLACK, main, until, write
+from harness import FAKE, PATIENCE, SLACK, main, until, write
 from hosts import needs_hosts
 
 # Nobody is lost here but by a fault: no agent that a busy machine holds up for some seconds, no node that is started late, no worker that
@@ -142,6 +142,22 @@ class Start(NodesTest):
         self.assertEqual(len(cluster.living()), 2)
         cluster.kill_worker(1)
         self.assert_ranks(cluster.wait_round(1, 3), {"a": [0], "b": [1], "c": [2]})
+        self.stop(cluster)
+
+    def test_systemd_never_learnt_that_a_node_was_ready_whose_first_round_was_not_the_jobs(self):
+        cluster = self.cluster("a b", nnodes="1:2", flags="--max_restarts 2")
+        cluster.start("a")
+        cluster.wait_round(0, 1)
+        manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.addCleanup(manager.close)
+        manager.settimeout(20 * PATIENCE)
+        path = os.path.join(cluster.folder, "notify")
+        manager.bind(path)
+        cluster.start("b", env={"NOTIFY_SOCKET": path})
+        cluster.nodes["b"].wait_text("spare")
+        cluster.kill_worker(0)
+        cluster.wait_round(1, 2)
+        until(lambda: "READY=1\nSTATUS=1 workers running, attempt 1" in manager.recv(4096).decode(), "the readiness of b")
         self.stop(cluster)
 
     def test_scale_up_now_takes_a_late_node_at_once(self):
