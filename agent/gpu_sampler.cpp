@@ -140,19 +140,19 @@ std::vector<std::vector<std::uint32_t>> gpus_of_workers(
     const std::vector<Sample>& samples, const std::vector<std::int64_t>& workers,
     std::int64_t (*group_of)(std::int64_t pid)) {
   std::vector<std::vector<std::uint32_t>> used(workers.size());
-  bool is_any_named = false;
+  bool may_guess = workers.size() == samples.size();
   for (const auto& sample : samples) {
     for (const auto pid : sample.pids) {
       const auto group = group_of(pid);
+      may_guess = may_guess && group <= 0;
       const auto found = std::ranges::find_if(
           workers, [&](std::int64_t worker) { return worker > 0 && worker == group; });
       if (found == workers.end()) continue;
-      is_any_named = true;
       auto& mine = used[static_cast<std::size_t>(found - workers.begin())];
       if (mine.empty() || mine.back() != sample.index) mine.push_back(sample.index);
     }
   }
-  if (is_any_named || workers.size() > samples.size()) return used;
+  if (!may_guess) return used;
   for (std::size_t local = 0; local < workers.size(); ++local)
     if (workers[local] > 0) used[local].push_back(samples[local].index);
   return used;

@@ -27,9 +27,10 @@ struct Sample {
 /// Total: any bytes give samples or nothing.
 [[nodiscard]] std::optional<std::vector<Sample>> decode_samples(std::string_view line);
 
-/// Which GPUs a worker uses: those that name one of its processes. Where none names a process of
-/// any worker (a container), the one that has its local rank, if there are enough.
+/// Which GPUs a worker uses: those that name one of its processes. Where none names a process that
+/// is known here (a container), the one that has its local rank, if there are as many as workers.
 /// @param workers  pid of each local rank, which leads its process group; 0: none
+/// @param group_of  of a process that isn't known here 0 or less
 [[nodiscard]] std::vector<std::vector<std::uint32_t>> gpus_of_workers(
     const std::vector<Sample>& samples, const std::vector<std::int64_t>& workers,
     std::int64_t (*group_of)(std::int64_t pid));

@@ -1,5 +1,7 @@
 #include "agent/gpu_watch.hpp"
 
+#include "common/poll_now.hpp"
+
 #include <boost/asio/buffer.hpp>
 
 #include <fcntl.h>
@@ -16,6 +18,7 @@ namespace acc::agent {
 namespace {
 
 constexpr Millis kKeptFor{10'000};
+constexpr Millis kFresh{5'000};  // a sample; there is one a second
 constexpr Millis kTryAgainAfter{60'000};
 constexpr std::size_t kLongestSample = std::size_t{1} << 20U;
 
@@ -53,10 +56,13 @@ const std::vector<gpu::Sample>& GpuWatch::ask() {
   if (!has_gpus_) return samples_;
   asked_ = clock_now();
   if (!out_.is_open() && asked_ >= not_before_) start();
+  if (asked_ - sampled_ > kFresh) samples_.clear();
   return samples_;
 }
 
 void GpuWatch::start() {
+  // A call to a driver that hangs isn't ended by SIGKILL: one such sampler is enough.
+  if (sampler_ && !is_ready(sampler_.get(), POLLIN)) return;
   not_before_ = clock_now() + kTryAgainAfter;
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return;
@@ -91,6 +97,7 @@ void GpuWatch::take(std::size_t bytes) {
   for (auto end = text_.find('\n'); end != std::string::npos; end = text_.find('\n')) {
     if (auto samples = gpu::decode_samples(std::string_view{text_}.substr(0, end)))
       samples_ = std::move(*samples);
+    sampled_ = clock_now();
     text_.erase(0, end + 1);
     not_before_ = Instant{};  // it works
   }
@@ -110,7 +117,6 @@ void GpuWatch::stop() {
   if (out_.is_open()) out_.close(ignored);
   // The guardian reaps it.
   if (sampler_) ::syscall(SYS_pidfd_send_signal, sampler_.get(), SIGKILL, nullptr, 0U);
-  sampler_.reset();
   text_.clear();
   samples_.clear();
 }

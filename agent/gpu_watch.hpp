@@ -26,7 +26,7 @@ class GpuWatch {
   GpuWatch(const GpuWatch&) = delete;
   GpuWatch& operator=(const GpuWatch&) = delete;
 
-  /// What was sampled last; empty: nothing yet. Never waits.
+  /// What was sampled last; empty: nothing yet, or not for 5 s. Never waits.
   [[nodiscard]] const std::vector<gpu::Sample>& ask();
   /// Ends the sampler.
   void stop();
@@ -39,10 +39,11 @@ class GpuWatch {
 
   boost::asio::posix::stream_descriptor out_;
   boost::asio::steady_timer idle_;
-  UniqueFd sampler_;  ///< pidfd
+  UniqueFd sampler_;  ///< pidfd of the last one, which may have ended
   std::array<char, 4096> bytes_{};
   std::string text_;
   std::vector<gpu::Sample> samples_;
+  Instant sampled_{};
   Instant asked_{};
   Instant not_before_{};  ///< one that failed isn't started again at once
   bool has_gpus_;

@@ -9,7 +9,8 @@ using namespace acc::agent::gpu;
 namespace {
 
 /// Process 11 is a child of the worker 10, 21 one of 20; others are strangers.
-std::int64_t group(std::int64_t pid) { return pid < 0 ? -1 : pid / 10 * 10; }
+/// Those from 900 on aren't known here.
+std::int64_t group(std::int64_t pid) { return pid < 0 || pid >= 900 ? -1 : pid / 10 * 10; }
 
 using Used = std::vector<std::vector<std::uint32_t>>;
 
@@ -28,9 +29,15 @@ TEST_CASE("a worker's GPUs are those that its processes use", "[agent][gpu]") {
                         workers, group) == Used{{1}, {0, 1}, {}});
 }
 
+TEST_CASE("a rank without a GPU was shown with the one that another job uses", "[agent][gpu]") {
+  CHECK(gpus_of_workers({{0, 93, 0, 0, {99}}, {1, 40, 0, 0, {}}}, {10, 20}, group) == Used{{}, {}});
+}
+
 TEST_CASE("where no GPU names a process, each rank has the one of its number", "[agent][gpu]") {
   CHECK(gpus_of_workers({{0, 1, 0, 0, {}}, {1, 1, 0, 0, {999}}}, {10, 20}, group) ==
         Used{{0}, {1}});
   CHECK(gpus_of_workers({{0, 1, 0, 0, {}}}, {10, 20}, group) == Used{{}, {}});
+  // Any of them may be its own.
+  CHECK(gpus_of_workers({{0, 1, 0, 0, {}}, {1, 1, 0, 0, {}}}, {10}, group) == Used{{}});
   CHECK(gpus_of_workers({}, {10}, group) == Used{{}});
 }
