@@ -5,17 +5,20 @@
 #include "common/host_name.hpp"
 #include "common/plain_text.hpp"
 #include "common/text.hpp"
+#include "common/unique_fd.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
-#include <fstream>
 
 namespace acc::agent {
 
@@ -343,10 +346,20 @@ void take_output(FailureReport& failure, std::string_view tail) {
   failure.error_age = static_cast<std::uint32_t>(lines_since_older_error(failure.tail, is_killed));
 }
 
+// Of what can't be executed, which may be anything: a pipe, or gigabytes without a line's end.
+static std::string first_line_of(const std::string& path) {
+  const UniqueFd file{::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)};
+  struct stat info {};
+  if (!file || ::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) return {};
+  std::array<char, 512> bytes;  // the kernel reads 256
+  const auto n = ::read(file.get(), bytes.data(), bytes.size());
+  std::string text{bytes.data(), n > 0 ? static_cast<std::size_t>(n) : 0};
+  return text.substr(0, text.find('\n'));
+}
+
 static std::string interpreter_of(const std::string& path) {
-  std::ifstream file{path};
-  std::string line;
-  if (!std::getline(file, line) || !line.starts_with("#!")) return {};
+  const std::string line = first_line_of(path);
+  if (!line.starts_with("#!")) return {};
   // As the kernel reads it: up to a blank, and a carriage return belongs to the name.
   const auto begin = line.find_first_not_of(" \t", 2);
   if (begin == std::string::npos) return {};

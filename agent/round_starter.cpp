@@ -40,10 +40,14 @@ RoundStarter::RoundStarter(const Tools& tools)
     : tools_{tools}, plan_{tools.plan}, master_{tools.plan.master} {}
 
 // Checked before anything is started: starting half of the workers again and again is of no use.
-std::optional<StartFailure> RoundStarter::check_descriptors(bool has_lease) const {
+std::optional<StartFailure> RoundStarter::check_descriptors(bool has_lease) {
   constexpr std::size_t kForAMoment = 12;  // the child's ends of its pipes, the start itself
+  // Opened in this node's first round, and there from then on: the control socket, heartbeats.
+  constexpr std::size_t kKeptFromNowOn = 8;
   const auto workers = plan_.local_world_size;
-  const auto needed = count_open_descriptors() + kForAMoment + (plan_.pmi ? workers : 0) +
+  const auto needed = count_open_descriptors() + kForAMoment +
+                      (std::exchange(is_first_check_, false) ? kKeptFromNowOn : 0) +
+                      (plan_.pmi ? workers : 0) +
                       (has_lease ? workers : 0) +  // the ends of the lease timer's pipe
                       descriptors_of_workers(plan_.output, workers, tools_.console);
   auto words = describe_shortage(workers, needed, tools_.descriptors.now());

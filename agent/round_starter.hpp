@@ -73,7 +73,7 @@ class RoundStarter {
   [[nodiscard]] bool is_plain() const { return plan_.kind == JobKind::process; }
 
  private:
-  [[nodiscard]] std::optional<StartFailure> check_descriptors(bool has_lease) const;
+  [[nodiscard]] std::optional<StartFailure> check_descriptors(bool has_lease);
   std::string make_folders(Round round);
   [[nodiscard]] Assignment assign_here(const Order& order);
   Master choose_master(bool is_restart);
@@ -85,6 +85,7 @@ class RoundStarter {
   Master master_;              ///< of the last round; the plan's in the first
   std::string port_refusal_;   ///< why the round whose port was reserved last may not start
   UniqueFd port_reservation_;  ///< of the store's port in this round
+  bool is_first_check_ = true;  ///< of descriptors
   std::string progress_seen_;
   std::string program_;
   std::optional<StartRound> postponed_;

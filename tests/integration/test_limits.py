@@ -1,7 +1,7 @@
 """Resources that run out: descriptors, processes, disks, readers."""
 import os, pty, re, resource, subprocess, tempfile
 
-from harness import SANITIZED, SLACK, JobTest, is_root, main, read
+from harness import SANITIZED, SLACK, JobTest, free_port, is_root, main, read
 
 
 class Limits(JobTest):
@@ -25,6 +25,32 @@ class Limits(JobTest):
         # 8 + 3 * 20 descriptors and what the agent has for itself.
         job = self.finished("--num_processes 20", "exit=0", preexec=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (110, 110)))
         self.assertEqual(job.stderr.count("cannot start"), 0)
+
+    def test_a_limit_of_descriptors_that_sufficed_for_the_start_was_too_low_for_the_restart(self):
+        refused = 0
+        for limit in range(50, 110, 2):
+            job = self.job(f"--num_processes 4 --max_restarts 1 --restart_delay 0 --redirects 3 --log_dir logs --events events --metrics {free_port()}", "exit=3",
+                           preexec=lambda limit=limit: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)))
+            code = job.wait(20)
+            self.assertIn(code, (3, 71), job.stderr)
+            if code == 3:
+                break
+            self.assertNotIn("restarting", job.stderr)
+            refused += 1
+        self.assertEqual(code, 3, job.stderr)
+        self.assertGreater(refused, 0)
+
+    def test_what_cannot_be_executed_was_read_whole_for_the_line_that_names_its_interpreter(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkfifo(f"{folder}/pipe", 0o755)
+            with open(f"{folder}/data", "wb") as data:
+                data.truncate(6 << 30)
+            os.chmod(f"{folder}/data", 0o755)
+            for name in "pipe", "data":
+                job = self.job("--num_processes 1", "", program=["--no_python", f"{folder}/{name}"],
+                               preexec=lambda: resource.setrlimit(resource.RLIMIT_DATA, (1 << 30, 1 << 30)))
+                self.assertIn(job.wait(15), (126, 127), job.stderr)
+                self.assertIn(f"cannot start '{folder}/{name}'", job.stderr)
 
     def test_a_low_soft_limit_is_raised_for_us_and_kept_for_the_workers(self):
         job = self.job("--num_processes 32", "", program=["--no_python", "sh", "-c", "ulimit -Sn"],
