@@ -1,8 +1,12 @@
 #include "agent/pmi_session.hpp"
 
+#include "common/fnv.hpp"
 #include "common/text.hpp"
 
+#include <algorithm>
+#include <cctype>
 #include <chrono>
+#include <functional>
 #include <utility>
 
 namespace acc::agent::pmi {
@@ -63,6 +67,19 @@ KvRequest request_of(Op op, std::string key) {
 }
 
 }  // namespace
+
+std::string space_name(std::string_view job, Round round) {
+  constexpr std::size_t kLongest = 128;
+  const auto is_plain = [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.';
+  };
+  std::string name{job.substr(0, kLongest)};
+  if (job.size() > kLongest || !std::ranges::all_of(job, is_plain)) {
+    std::ranges::replace_if(name, std::not_fn(is_plain), '_');
+    name += "-" + std::to_string(fnv1a(job));
+  }
+  return "acc_" + name + "_" + std::to_string(round.value());
+}
 
 Step Session::on_line(std::string_view line) {
   if (in_spawn_ || line.starts_with("mcmd=")) return spawn_line(line);

@@ -21,6 +21,10 @@ inline constexpr std::size_t kMaxLine = 4096;
 /// The descriptor at which a worker finds its end of the connection: PMI_FD.
 inline constexpr int kWorkerFd = 3;
 
+/// A name that ends at no blank within a line, and is no longer than get_maxes says: `job` may be
+/// any text. Of two jobs on one host, whose workers name their shared memory after it, they differ.
+[[nodiscard]] std::string space_name(std::string_view job, Round round);
+
 struct WorkerPlace {
   Rank rank{0};
   WorldSize world{1};

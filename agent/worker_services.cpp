@@ -1,5 +1,6 @@
 #include "agent/worker_services.hpp"
 
+#include "agent/pmi_session.hpp"
 #include "common/host_name.hpp"
 #include "common/log.hpp"
 
@@ -27,8 +28,7 @@ void WorkerServices::begin_round(Round round, RankRange ranks, WorldSize world) 
   if (store_) store_->begin_round(round);
   server_.begin_round(round, ranks);
   heartbeats_.begin_round(round, ranks.count);
-  if (pmi_)
-    pmi_->begin_round("acc_" + job_id_ + "_" + std::to_string(round.value()), ranks.first, world);
+  if (pmi_) pmi_->begin_round(pmi::space_name(job_id_, round), ranks.first, world);
 }
 
 void WorkerServices::close() {

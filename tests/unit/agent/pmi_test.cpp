@@ -100,6 +100,18 @@ TEST_CASE("an MPICH program gets the answers that its start needs", "[agent][pmi
   CHECK(written(session.on_line("cmd=finalize")) == "cmd=finalize_ack\n");
 }
 
+TEST_CASE("MPI programs could not start in a job whose id holds a blank, or is long",
+          "[agent][pmi]") {
+  CHECK(pmi::space_name("nightly-7.b_2", Round{3}) == "acc_nightly-7.b_2_3");
+  const auto spaced = pmi::space_name("my run", Round{0});
+  CHECK(spaced.find_first_of(" =\n") == std::string::npos);
+  CHECK(spaced != pmi::space_name("my_run", Round{0}));
+  CHECK(spaced != pmi::space_name("my run", Round{1}));
+  const std::string one(300, 'x');
+  CHECK(pmi::space_name(one, Round{4'000'000'000}).size() <= 256);
+  CHECK(pmi::space_name(one, Round{0}) != pmi::space_name(one + "y", Round{0}));
+}
+
 TEST_CASE("a program that wants PMI-2 learns that it isn't spoken", "[agent][pmi]") {
   CHECK(written(session_of().on_line("cmd=init pmi_version=2 pmi_subversion=0")) ==
         "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=-1\n");
