@@ -1,22 +1,33 @@
 #include "agent/metrics_text.hpp"
 
+#include "common/plain_text.hpp"
+
+#include <algorithm>
 #include <charconv>
 
 namespace acc::agent {
 
 namespace {
 
+constexpr std::string_view kReplacement = "\xef\xbf\xbd";
+
 void append_escaped(std::string& to, std::string_view text, bool is_label) {
-  for (const char c : text) {
+  while (!text.empty()) {
+    const char c = text.front();
+    std::size_t taken = 1;
     if (c == '\\') {
       to += "\\\\";
     } else if (c == '\n') {
       to += "\\n";
     } else if (c == '"' && is_label) {
       to += "\\\"";
-    } else {
+    } else if (static_cast<unsigned char>(c) < 0x80) {
       to += c;
+    } else {  // a page that isn't UTF-8 is refused as a whole
+      taken = std::max(taken, shown_character(text));
+      to += shown_character(text) == 0 ? kReplacement : text.substr(0, taken);
     }
+    text.remove_prefix(taken);
   }
 }
 

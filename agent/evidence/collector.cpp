@@ -274,7 +274,17 @@ class Collector {
     const auto proc = "/proc/" + std::to_string(pid);
     return ::lstat(dump.c_str(), &info) == 0 && ::stat(proc.c_str(), &process) == 0 &&
            S_ISREG(info.st_mode) && info.st_uid == process.st_uid && info.st_size <= kMostDump &&
-           info.st_mtime >= process.st_mtime;
+           info.st_mtime >= started_at(pid);
+  }
+
+  /// By the wall clock, a second early. The times of /proc/PID are no measure: the kernel makes it
+  /// anew after it was short of memory.
+  static std::time_t started_at(pid_t pid) {
+    timespec since_boot{};
+    ::clock_gettime(CLOCK_BOOTTIME, &since_boot);
+    const auto ticks = static_cast<std::uint64_t>(::sysconf(_SC_CLK_TCK));
+    const auto started = static_cast<std::time_t>(read_process_stat(pid).start_time / ticks);
+    return ::time(nullptr) - (since_boot.tv_sec - started) - 1;
   }
 
   void read_flight_dumps() {

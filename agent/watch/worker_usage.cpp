@@ -34,8 +34,8 @@ void add_usage(pid_t pid, WorkerUsage& usage, int depth) {
       continue;
     usage.io_bytes += parse_number<std::uint64_t>(line.substr(colon + 2)).value_or(0);
   }
-  constexpr int kDeepest = 8;
-  if (depth >= kDeepest) return;
+  constexpr int kDeepestChild = 8;
+  if (depth >= kDeepestChild) return;
   for (const auto child : children_of(pid)) add_usage(child, usage, depth + 1);
 }
 

@@ -106,6 +106,13 @@ TEST_CASE("heartbeats and goodput have figures, and a job without heartbeats non
   CHECK_THAT(text, Contains("acc_job_lost_seconds_total{cause=\"lost_steps\"} 0\n"));
 }
 
+TEST_CASE("a job whose name isn't UTF-8 made the page of all metrics unreadable",
+          "[agent][metrics]") {
+  MetricsText text;
+  text.begin("acc_daemon_job_round").add({"caf\xe9 \xc3\xa9\n\"\\"}, 1);
+  CHECK_THAT(text.take(), Catch::Contains("caf\xef\xbf\xbd \xc3\xa9\\n\\\"\\\\"));
+}
+
 TEST_CASE("a label has few values: a path isn't one", "[agent][metrics]") {
   auto job = two_workers();
   job.losses = {{"log files in /a/b", "full", 10, 2, {}}, {"stdout", "gone", 5, 1, {}}};
