@@ -1,9 +1,8 @@
 #include "rendezvous/etcd_candidate.hpp"
 
 #include "common/log.hpp"
+#include "rendezvous/own_address.hpp"
 
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/ip/udp.hpp>
 #include <boost/asio/post.hpp>
 
 #include <utility>
@@ -14,17 +13,6 @@ namespace {
 
 constexpr Millis kRetry{500};
 constexpr Millis kCloseLimit{2'000};
-
-/// The source address that this host would use towards `other`; nothing is sent.
-std::string own_address_towards(boost::asio::io_context& io,
-                                const boost::asio::ip::tcp::endpoint& other) {
-  boost::asio::ip::udp::socket socket{io};
-  boost::system::error_code error;
-  const boost::asio::ip::udp::endpoint to{other.address(), other.port()};
-  if (socket.open(to.protocol(), error) || socket.connect(to, error)) return {};
-  const auto own = socket.local_endpoint(error);
-  return error ? std::string{} : own.address().to_string();
-}
 
 }  // namespace
 
@@ -40,6 +28,8 @@ void EtcdCandidate::find_own_address(std::function<void(const std::string& own)>
   look_up(0, std::move(on_found));
 }
 
+// Debian and its derivatives map a host's own name to 127.0.1.1 on that host: where etcd runs on
+// this node, its name leads to loopback, which the other nodes can't reach.
 void EtcdCandidate::look_up(std::size_t index, std::function<void(const std::string&)> on_found) {
   const auto& endpoint = servers_.endpoints[index % servers_.endpoints.size()];
   lookup_ = std::make_shared<Lookup>(io_);
@@ -47,19 +37,43 @@ void EtcdCandidate::look_up(std::size_t index, std::function<void(const std::str
       {endpoint.host, endpoint.port},
       [this, index, endpoint, on_found = std::move(on_found)](const Lookup::Endpoints& found,
                                                               const std::string& failed) {
+        std::string loopback;
         for (const auto& one : found) {
           const auto own = own_address_towards(io_, one);
-          if (!own.empty()) return on_found(own);
+          if (own.empty()) continue;
+          if (!is_loopback_address(own)) return on_found(own);
+          loopback = host_port(one).host;
         }
-        const std::string why = failed.empty() ? "there is no route to it" : failed;
-        trouble("etcd at " + to_string(endpoint) + ": " + why +
-                ": correct --rdzv_endpoint, or the network of this machine");
         const bool was_last = (index + 1) % servers_.endpoints.size() == 0;
+        if (!loopback.empty()) {
+          on_loopback_ = endpoint.host + " is " + loopback +
+                         " on this machine (/etc/hosts?), which others can't reach: ";
+        } else {
+          const std::string why = failed.empty() ? "there is no route to it" : failed;
+          trouble("etcd at " + to_string(endpoint) + ": " + why +
+                  ": correct --rdzv_endpoint, or the network of this machine");
+        }
+        if (was_last && announce_routable(on_found)) return;
         timer_.expires_after(was_last ? kRetry : Millis{0});
         timer_.async_wait(alive_.bind([this, index, on_found](boost::system::error_code error) {
           if (!error) look_up(index + 1, on_found);
         }));
       });
+}
+
+bool EtcdCandidate::announce_routable(const std::function<void(const std::string&)>& on_found) {
+  if (on_loopback_.empty()) return false;
+  const auto own = routable_own_address(io_);
+  const std::string etcd = "etcd's host " + std::exchange(on_loopback_, {});
+  if (own.empty()) {
+    trouble(etcd +
+            "give --local_addr ADDRESS, or localhost in --rdzv_endpoint if all nodes run on this "
+            "machine");
+    return false;
+  }
+  hooks_.tell(etcd + "this node announces " + own + "; --local_addr names another address", false);
+  on_found(own);
+  return true;
 }
 
 void EtcdCandidate::seek(bool seeks, std::uint32_t lowest_term) {
@@ -84,7 +98,7 @@ void EtcdCandidate::seek(bool seeks, std::uint32_t lowest_term) {
 
 void EtcdCandidate::trouble(const std::string& text) {
   hooks_.events.trouble(text);
-  if (std::exchange(last_trouble_, text) != text) hooks_.on_new_trouble(text);
+  if (std::exchange(last_trouble_, text) != text) hooks_.tell(text, true);
 }
 
 void EtcdCandidate::resign() {

@@ -27,10 +27,10 @@ struct EtcdOptions {
 /// etcd: the others keep no connection to it. One loop.
 class EtcdCandidate {
  public:
-  /// `events.trouble` reports each problem; `on_new_trouble` one that differs from the last.
+  /// `events.trouble` reports each problem; `tell` one that differs from the last, as a warning.
   struct Hooks {
     LeadershipEvents events;
-    std::function<void(const std::string& text)> on_new_trouble;
+    std::function<void(const std::string& text, bool is_warning)> tell;
   };
   /// @param leadership  `at` and `lowest_term` are set by this class
   EtcdCandidate(boost::asio::io_context& io, EtcdServers servers, LeadershipOptions leadership,
@@ -39,7 +39,8 @@ class EtcdCandidate {
   EtcdCandidate(const EtcdCandidate&) = delete;
   EtcdCandidate& operator=(const EtcdCandidate&) = delete;
 
-  /// Tries until it is known by which of its addresses this host reaches etcd.
+  /// Tries until it is known by which of its addresses this host reaches etcd. Never loopback, by
+  /// which no other host reaches this one: in its place any address that others may reach.
   void find_own_address(std::function<void(const std::string& own)> on_found);
   /// Others reach this node at `here`, from now on: the winner must be reachable already.
   void open(HostPort here) { options_.at = std::move(here); }
@@ -61,6 +62,8 @@ class EtcdCandidate {
 
  private:
   void look_up(std::size_t index, std::function<void(const std::string& own)> on_found);
+  /// Where etcd is on loopback. @return whether this node has an address to announce
+  bool announce_routable(const std::function<void(const std::string& own)>& on_found);
   void trouble(const std::string& text);
 
   boost::asio::io_context& io_;
@@ -71,6 +74,7 @@ class EtcdCandidate {
   boost::asio::steady_timer timer_;
   std::unique_ptr<EtcdLeadership> leadership_;
   std::string last_trouble_;
+  std::string on_loopback_;  ///< beginning of a message: an endpoint that is loopback here
   Alive alive_;
 };
 

@@ -1,5 +1,7 @@
 #include "rendezvous/own_listener.hpp"
 
+#include "rendezvous/own_address.hpp"
+
 #include <boost/asio/ip/address.hpp>
 
 #include <cerrno>
@@ -15,11 +17,6 @@ bool is_numeric(const std::string& host) {
   boost::system::error_code failed;
   boost::asio::ip::make_address(host, failed);
   return !failed;
-}
-
-bool is_loopback(const std::string& address) {
-  boost::system::error_code failed;
-  return boost::asio::ip::make_address(address, failed).is_loopback();
 }
 
 }  // namespace
@@ -78,7 +75,7 @@ Result<void> OwnListener::open_seed(const std::string& address) {
   const auto& seed = options_.seed;
   const bool is_name = options_.listen.empty() && !is_numeric(seed.host) &&
                        seed.host != "localhost" && !seed.host.ends_with(".localhost");
-  if (!is_name || !is_loopback(address)) return open(address, seed.port);
+  if (!is_name || !is_loopback_address(address)) return open(address, seed.port);
   auto opened = open_any(seed.port);
   if (opened) {
     events_.tell(seed.host + " is " + address +

@@ -23,7 +23,7 @@ void RendezvousClient::be_candidate() {
     if (coordinator_) coordinator_->committed(epoch);
   };
   on.trouble = [this](const std::string& text) { client_.set_last_failure(text); };
-  hooks.on_new_trouble = [this](const std::string& text) { tell(text, true); };
+  hooks.tell = [this](const std::string& text, bool is_warning) { tell(text, is_warning); };
   etcd_ = std::make_unique<EtcdCandidate>(io_, options_.etcd->servers, std::move(leadership),
                                           std::move(hooks));
 }

@@ -17,13 +17,15 @@ needs_etcd = unittest.skipUnless(shutil.which("etcd") and shutil.which("etcdctl"
 
 
 class Etcd:
-    """One etcd server; `wrap`: a command prefix that puts it on another host; `flags`: more of etcd's own; `client`: of etcdctl."""
+    """One etcd server; `wrap`: a command prefix that puts it on another host; `listen`: where it serves, else at `address`; `flags`: more of etcd's own;
+    `client`: of etcdctl."""
 
-    def __init__(self, address, wrap=(), *, scheme="http", flags=(), client=()):
+    def __init__(self, address, wrap=(), *, scheme="http", listen=None, flags=(), client=()):
         self.wrap, self.folder, self.client = list(wrap), tempfile.mkdtemp(prefix="acc-etcd-"), list(client)
         port, peers = free_port(), f"http://{address}:{free_port()}"
         self.url = f"{scheme}://{address}:{port}"
-        self.command = [*self.wrap, "etcd", "--data-dir", os.path.join(self.folder, "data"), "--listen-client-urls", self.url, "--advertise-client-urls", self.url,
+        serves = f"{scheme}://{listen or address}:{port}"
+        self.command = [*self.wrap, "etcd", "--data-dir", os.path.join(self.folder, "data"), "--listen-client-urls", serves, "--advertise-client-urls", self.url,
                         "--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", f"default={peers}", *flags]
         self.start()
         version = subprocess.run(["etcd", "--version"], capture_output=True, text=True).stdout.splitlines()[0]
@@ -187,6 +189,27 @@ class SeveralHosts(ClusterTest):
         self.assertEqual(sorted((life.node, life.rank) for life in lives), [("a", 0), ("a", 1), ("b", 2), ("b", 3)])
         self.assertEqual({life.master for life in lives}, {cluster.hosts.address("a")})
         self.assertEqual(self.etcd.keys(), [])
+
+    def test_a_node_with_etcd_whose_own_name_is_127_0_1_1_in_its_etc_hosts_announced_its_loopback_to_the_others(self):
+        cluster = self.cluster("a b", backend="etcd", times=STEADY)
+        cluster.hosts.hosts_entry("a", {"nodea": "127.0.1.1"})
+        cluster.hosts.hosts_entry("b", {"nodea": cluster.hosts.address("a")})
+        self.etcd = Etcd(cluster.hosts.address("a"), cluster.hosts.wrap("a"), listen="0.0.0.0")
+        self.addCleanup(self.etcd.close)
+        cluster.endpoint = self.etcd.url.replace(cluster.hosts.address("a"), "nodea")
+        cluster.start("a").wait_text(rf"nodea is 127\.0\.1\.1 on this machine .*this node announces {cluster.hosts.address('a')}")
+        self.assertIn(f'"host":"{cluster.hosts.address("a")}"', until(self.etcd.leader, "a leader", 10))
+        cluster.start("b")
+        self.assertEqual({life.master for life in cluster.wait_round(0, 2)}, {cluster.hosts.address("a")})
+        self.stop(cluster)
+
+    def test_a_node_with_etcd_on_loopback_and_without_a_network_is_told_the_cure(self):
+        cluster = self.cluster("a b", backend="etcd", times="--join_timeout 3s")
+        cluster.hosts.hosts_entry("a", {"nodea": "127.0.1.1"})
+        cluster.hosts.link("a", False)
+        cluster.endpoint = "http://nodea:2379"
+        cluster.start("a").wait_text(r"nodea is 127\.0\.1\.1 on this machine .*give --local_addr ADDRESS")
+        cluster.nodes["a"].expect(69)
 
     def test_a_crash_restarts_all_and_a_late_host_is_taken_in(self):
         cluster = self.with_etcd("a b", nnodes="2:3", more="c", times=STEADY)
