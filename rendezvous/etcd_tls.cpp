@@ -26,6 +26,25 @@ bool is_numeric(const std::string& host) {
   return !error;
 }
 
+// Without a callback OpenSSL asks at the terminal, or reads standard input, and waits for ever.
+// There is no pass phrase to give: the key must have none.
+Result<void> use_key(ssl::context& context, const std::string& file) {
+  const auto is_asked = std::make_shared<bool>(false);
+  context.set_password_callback([is_asked](std::size_t, ssl::context::password_purpose) {
+    *is_asked = true;
+    return std::string{};
+  });
+  error_code error;
+  context.use_private_key_file(file, ssl::context::pem, error);
+  if (!error) return {};
+  if (!*is_asked) return bad_tls_file("--etcd_key", file, error);
+  return Error{Errc::bad_config,
+               "etcd: --etcd_key '" + file +
+                   "': it is encrypted, and a launcher can't ask for its pass phrase: write it "
+                   "without one, readable by you alone ('umask 077; openssl pkey -in " +
+                   file + " -out NEW'), and give that"};
+}
+
 /// True for an alert by which the server rejects our certificate.
 bool is_about_our_certificate(int reason) {
   switch (reason) {
@@ -63,8 +82,7 @@ Result<std::shared_ptr<EtcdTls>> EtcdTls::open(const EtcdAccess& access) {
   if (!access.cert_file.empty()) {
     context.use_certificate_chain_file(access.cert_file, error);
     if (error) return bad_tls_file("--etcd_cert", access.cert_file, error);
-    context.use_private_key_file(access.key_file, ssl::context::pem, error);
-    if (error) return bad_tls_file("--etcd_key", access.key_file, error);
+    if (const auto used = use_key(context, access.key_file); !used) return used.error();
   }
   return std::make_shared<EtcdTls>(std::move(context), access);
 }

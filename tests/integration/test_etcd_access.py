@@ -72,8 +72,8 @@ class Access(JobTest):
         etcd.client.append("--user=root:root")
         return etcd
 
-    def start(self, name, endpoint, more="", words="exit=0 after=300ms", env=None):
-        job = Job(f"--cpu --nnodes 2 --nproc_per_node 1 --rdzv_backend etcd --rdzv_endpoint {endpoint} --node_name {name} {STEADY} {more}", words, token=own_token("etcd"), env=env or {})
+    def start(self, name, endpoint, more="", words="exit=0 after=300ms", env=None, **options):
+        job = Job(f"--cpu --nnodes 2 --nproc_per_node 1 --rdzv_backend etcd --rdzv_endpoint {endpoint} --node_name {name} {STEADY} {more}", words, token=own_token("etcd"), env=env or {}, **options)
         self.addCleanup(job.close)
         self.jobs[name] = job
         return job
@@ -124,6 +124,20 @@ class Access(JobTest):
             job = self.start("a", "https://127.0.0.1:2379", more)
             self.assertNotEqual(job.wait(), 0)
             self.assertIn(expected, job.stderr)
+
+    def test_an_etcd_key_with_a_pass_phrase_made_the_launcher_wait_for_it_for_ever(self):
+        certificate, key = self.authority.issue("client", "DNS:client")
+        for name, form in (("pkcs8", ("pkcs8", "-topk8")), ("traditional", ("ec", "-aes256"))):
+            encrypted = self.path(f"{name}.key")
+            openssl(*form, "-in", key, "-out", encrypted, "-passout", "pass:phrase")
+            given, kept = os.pipe()  # a standard input that gives nothing, as a terminal nobody types at
+            self.addCleanup(os.close, kept)
+            job = self.start("a", "https://127.0.0.1:2379", f"--etcd_cert {certificate} --etcd_key {encrypted}", stdin=given)
+            os.close(given)
+            self.assertNotEqual(job.wait(10), 0)
+            for text in (f"--etcd_key '{encrypted}': it is encrypted", "openssl pkey"):
+                self.assertIn(text, job.stderr)
+            self.assertNotIn("Enter PEM", job.stderr, "OpenSSL's question")
 
     def test_https_to_a_plain_etcd_and_the_reverse(self):
         plain = self.etcd()
