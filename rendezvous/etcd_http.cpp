@@ -136,7 +136,10 @@ asio::awaitable<Result<void>> connect(CallPtr call, EtcdEndpoint at, Instant dea
 asio::awaitable<Result<void>> shake_hands(CallPtr call, std::shared_ptr<EtcdTls> tls,
                                           EtcdEndpoint at) {
   call->tls.emplace(call->socket, tls->context());
-  EtcdTls::expect(*call->tls, at.host);
+  if (!EtcdTls::expect(*call->tls, at.host))
+    co_return Error{Errc::bad_config, std::string{EtcdTls::kHandshake} +
+                                          ": no certificate can be for '" + at.host +
+                                          "': correct --rdzv_endpoint"};
   const Instant began = clock_now();
   const auto [error] = co_await call->tls->async_handshake(asio::ssl::stream_base::client, kResult);
   if (!error) co_return Result<void>{};

@@ -20,12 +20,6 @@ Error bad_tls_file(std::string_view flag, const std::string& file, const error_c
   return {Errc::bad_config, "etcd: " + std::string{flag} + " '" + file + "': " + why.message()};
 }
 
-bool is_numeric(const std::string& host) {
-  error_code error;
-  boost::asio::ip::make_address(host, error);
-  return !error;
-}
-
 // Without a callback OpenSSL asks at the terminal, or reads standard input, and waits for ever.
 // There is no pass phrase to give: the key must have none.
 Result<void> use_key(ssl::context& context, const std::string& file) {
@@ -87,14 +81,20 @@ Result<std::shared_ptr<EtcdTls>> EtcdTls::open(const EtcdAccess& access) {
   return std::make_shared<EtcdTls>(std::move(context), access);
 }
 
-void EtcdTls::expect(Stream& stream, const std::string& host) {
+bool EtcdTls::expect(Stream& stream, const std::string& host) {
   X509_VERIFY_PARAM* const param = SSL_get0_param(stream.native_handle());
-  if (is_numeric(host)) {
-    X509_VERIFY_PARAM_set1_ip_asc(param, host.c_str());
-  } else {
-    X509_VERIFY_PARAM_set1_host(param, host.c_str(), host.size());
-    SSL_set_tlsext_host_name(stream.native_handle(), host.c_str());
+  error_code is_name;
+  const auto address = boost::asio::ip::make_address(host, is_name);
+  if (is_name)
+    return X509_VERIFY_PARAM_set1_host(param, host.c_str(), host.size()) == 1 &&
+           SSL_set_tlsext_host_name(stream.native_handle(), host.c_str()) == 1;
+  // No certificate has the zone of a link-local address: it is this host's name of an interface.
+  if (address.is_v6()) {
+    const auto bytes = address.to_v6().to_bytes();
+    return X509_VERIFY_PARAM_set1_ip(param, bytes.data(), bytes.size()) == 1;
   }
+  const auto bytes = address.to_v4().to_bytes();
+  return X509_VERIFY_PARAM_set1_ip(param, bytes.data(), bytes.size()) == 1;
 }
 
 Error EtcdTls::explain(Stream& stream, const std::string& host, std::string_view attempt,

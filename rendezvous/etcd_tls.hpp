@@ -24,8 +24,9 @@ class EtcdTls {
       : context_{std::move(context)}, access_{std::move(access)} {}
 
   [[nodiscard]] boost::asio::ssl::context& context() { return context_; }
-  /// Accepts only a certificate for this name or address.
-  static void expect(Stream& stream, const std::string& host);
+  /// Accepts only a certificate for this name or address. False: it can't be looked for in one, and
+  /// any would be accepted.
+  [[nodiscard]] static bool expect(Stream& stream, const std::string& host);
   static constexpr std::string_view kHandshake = "TLS handshake";
   /// Message with the cure. @param attempt  kHandshake, "send" or "read"
   [[nodiscard]] Error explain(Stream& stream, const std::string& host, std::string_view attempt,
