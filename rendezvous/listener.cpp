@@ -68,6 +68,10 @@ Result<std::shared_ptr<Listener>> Listener::open(asio::io_context& io, ListenOpt
             " without a secret: any process that reaches it could control the job. Make a secret "
             "with acc-launch --make_secret, or give --insecure"};
   auto socket = bind_and_listen({address, options.at.port}, options);
+  if (!socket && options.is_dual_stack && socket.error().errnum == EAFNOSUPPORT) {
+    options.at.host = "0.0.0.0";
+    socket = bind_and_listen({asio::ip::tcp::v4(), options.at.port}, options);
+  }
   if (!socket) return socket.error();
   return std::make_shared<Listener>(io, std::move(options), std::move(*socket), spare_descriptor());
 }

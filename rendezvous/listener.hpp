@@ -16,7 +16,7 @@ namespace acc::rendezvous {
 
 struct ListenOptions {
   HostPort at;                            ///< a numeric address of this host; port 0: any free one
-  bool is_dual_stack = false;             ///< at "::": IPv4 too
+  bool is_dual_stack = false;             ///< at "::": IPv4 too, alone if this kernel has no IPv6
   std::shared_ptr<const TlsContext> tls;  ///< null: plain, which only loopback may be…
   bool is_insecure = false;               ///< …unless the user said so
   AdmissionLimits admission;

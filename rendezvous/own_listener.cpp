@@ -13,6 +13,11 @@ namespace {
 
 constexpr const char* kAnyAddress = "::";
 
+/// An IPv6 address, too, where the kernel has no IPv6.
+bool is_not_here(const Error& error) {
+  return error.errnum == EADDRNOTAVAIL || error.errnum == EAFNOSUPPORT;
+}
+
 bool is_numeric(const std::string& host) {
   boost::system::error_code failed;
   boost::asio::ip::make_address(host, failed);
@@ -53,12 +58,6 @@ Result<void> OwnListener::open(const std::string& address, std::uint16_t port) {
   return {};
 }
 
-Result<void> OwnListener::open_any(std::uint16_t port) {
-  auto opened = open(kAnyAddress, port);
-  if (!opened && opened.error().errnum == EAFNOSUPPORT) opened = open("0.0.0.0", port);
-  return opened;
-}
-
 void OwnListener::turned_away(const TurnedAway& who) {
   const std::string times = who.times > 1 ? " (" + std::to_string(who.times) + " times)" : "";
   std::string text = "turned away a connection from " + who.source + ": " + who.what + times;
@@ -76,7 +75,7 @@ Result<void> OwnListener::open_seed(const std::string& address) {
   const bool is_name = options_.listen.empty() && !is_numeric(seed.host) &&
                        seed.host != "localhost" && !seed.host.ends_with(".localhost");
   if (!is_name || !is_loopback_address(address)) return open(address, seed.port);
-  auto opened = open_any(seed.port);
+  auto opened = open(kAnyAddress, seed.port);
   if (opened) {
     events_.tell(seed.host + " is " + address +
                      " on this machine (/etc/hosts?), which others can't reach: "
@@ -91,10 +90,9 @@ Result<void> OwnListener::serve_seed(const std::vector<std::string>& addresses) 
   Result<void> opened = Error{Errc::not_found, "no address"};
   for (const auto& address : addresses) {
     opened = open_seed(address);
-    if (opened || opened.error().errnum != EADDRNOTAVAIL) break;
+    if (opened || !is_not_here(opened.error())) break;
   }
-  const bool is_elsewhere =
-      !opened && (addresses.empty() || opened.error().errnum == EADDRNOTAVAIL);
+  const bool is_elsewhere = !opened && (addresses.empty() || is_not_here(opened.error()));
   if (is_elsewhere) opened = open(kAnyAddress, seed.port);
   if (is_elsewhere && opened) {
     is_seed_elsewhere_ = true;
@@ -103,7 +101,6 @@ Result<void> OwnListener::serve_seed(const std::vector<std::string>& addresses) 
                      "service or an address behind a NAT is fine.)",
                  true);
   }
-  if (!opened && opened.error().errnum == EAFNOSUPPORT) opened = open("0.0.0.0", seed.port);
   return opened;
 }
 
@@ -134,7 +131,6 @@ Result<void> OwnListener::open_for_all(const std::string& own_address, std::uint
   const bool is_elsewhere =
       !opened && options_.listen.empty() && opened.error().errnum != EADDRINUSE;
   if (is_elsewhere) opened = open(kAnyAddress, port);
-  if (!opened && opened.error().errnum == EAFNOSUPPORT) opened = open("0.0.0.0", port);
   return opened;
 }
 

@@ -56,7 +56,6 @@ class OwnListener {
 
  private:
   Result<void> open(const std::string& address, std::uint16_t port);
-  Result<void> open_any(std::uint16_t port);
   Result<void> open_seed(const std::string& address);
   void turned_away(const TurnedAway& who);
 

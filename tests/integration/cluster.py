@@ -22,6 +22,7 @@ HISTORY = shutil.copy(os.path.join(BIN, "history_worker"), PROGRAMS.name)
 PYTHON_WORKER = shutil.copy(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/history_worker.py"), PROGRAMS.name)
 PAUSED_CLOCK = shutil.copy(os.path.join(BIN, "paused_clock.so"), PROGRAMS.name)
 WALL_CLOCK = shutil.copy(os.path.join(BIN, "wall_clock.so"), PROGRAMS.name)
+NO_IPV6 = shutil.copy(os.path.join(BIN, "no_ipv6.so"), PROGRAMS.name)
 PORT = 29400
 # Short, so that a test is: a lost node is noticed after 1 s, its lease is over after 2 s; half of it was too
 # little for a machine that stands still for a second now and then.

@@ -1,11 +1,13 @@
 """Who is not let in, and is told why; who talks nonsense to the control port of a running job; clocks that are wrong."""
-import os, re, signal, subprocess, sys, time
+import os, re, signal, subprocess, sys, time, unittest
 
 import harness
-from cluster import PORT, WALL_CLOCK, ClusterTest
+from cluster import BIN, NO_IPV6, PORT, WALL_CLOCK, ClusterTest
 from harness import SLACK, main, until
 from hosts import needs_hosts
 
+RENDEZVOUS = os.path.join(BIN, "acc-rendezvous")
+needs_rendezvous = unittest.skipUnless(os.access(RENDEZVOUS, os.X_OK), "no acc-rendezvous in this build")
 # Nobody is to be lost or given up here, however long a busy machine holds it up, and however long those who are refused take.
 TIMES = f"--dead_after {10 * SLACK:g}s --lease {21 * SLACK:g}s --join_timeout 150s --last_call 1s --grace 2s --restart_delay 0"
 
@@ -331,6 +333,28 @@ class Names(StrangersTest):
         cluster.wait_round(0, 2)
         cluster.nodes["a"].wait_text(r"nodea is 127\.0\.1\.1 on this machine .*listening on all its addresses")
         self.stop(cluster)
+
+
+@needs_hosts
+class WithoutIpv6(StrangersTest):
+    """Kernels that were started with ipv6.disable=1."""
+
+    def test_two_machines_of_rank_0_without_ipv6_waited_apart(self):
+        cluster = self.cluster("a b", backend="static")
+        cluster.start("a", env=harness.preloading(NO_IPV6)).wait_text("waiting for other nodes")
+        said = cluster.start("b", "--machine_rank 0", env=harness.preloading(NO_IPV6)).expect(77, 10).stderr
+        for word in ("node rank 0 is taken", cluster.hosts.address("a"), cluster.hosts.address("b")):
+            self.assertIn(word, said)
+        cluster.start("b", env=harness.preloading(NO_IPV6))
+        cluster.wait_round(0, 2)
+        self.stop(cluster)
+
+    @needs_rendezvous
+    def test_acc_rendezvous_without_ipv6_did_not_start(self):
+        alone = subprocess.Popen([RENDEZVOUS, "--port", "0", "--insecure"], env={**os.environ, **harness.preloading(NO_IPV6)}, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(alone.communicate)
+        self.addCleanup(alone.kill)
+        self.assertRegex(alone.stderr.readline(), r"listening at 0\.0\.0\.0:\d+, insecure")
 
 
 class Clones(StrangersTest):
