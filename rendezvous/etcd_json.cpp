@@ -169,7 +169,9 @@ Result<EtcdTransactionReply> parse_etcd_transaction(std::string_view text,
   if (!json.is_object()) return not_understood("no answer to a transaction", text);
   const auto revision = revision_of(json);
   const auto succeeded = flag(json, "succeeded");
-  if (!revision || !succeeded) return not_understood("no answer to a transaction", text);
+  const bool must_succeed = asked.when.empty();
+  if (!revision || !succeeded || (must_succeed && !*succeeded))
+    return not_understood("no answer to a transaction", text);
   EtcdTransactionReply reply{*succeeded, *revision, {}};
   const auto& done = reply.succeeded ? asked.then : asked.otherwise;
   const Json& answers = part(json, "responses");

@@ -53,7 +53,9 @@ struct EtcdTransaction {
 struct EtcdTransactionReply {
   bool succeeded = false;     ///< the conditions held, `then` was done
   std::int64_t revision = 0;  ///< of the store afterwards; if it changed something: of that change
-  std::vector<std::optional<EtcdEntry>> reads;  ///< one for each operation done; only a get has one
+  /// One for each operation done, which are those of `then` where no condition was set; only a get
+  /// has one.
+  std::vector<std::optional<EtcdEntry>> reads;
 };
 
 struct EtcdLease {

@@ -28,14 +28,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view text{reinterpret_cast<const char*>(data), size};
   static const std::vector<EtcdOperation> kReads{{EtcdOperation::Kind::get, "k", {}, 0},
                                                  {EtcdOperation::Kind::put, "k", "v", 0}};
+  static const std::vector<EtcdCompare> kWhen{{"k", EtcdCompare::Of::created, 0, {}}};
   const auto range = parse_etcd_range(text);
   require(is_sound(range));
   if (range.has_value() && range->entry) {
     require(is_sound(parse_leader(range->entry->value)));
     require(is_sound(parse_table(range->entry->value)));
   }
-  const auto reply = parse_etcd_transaction(text, {{}, kReads, kReads});
+  const auto reply = parse_etcd_transaction(text, {kWhen, kReads, kReads});
   require(is_sound(reply) && (!reply.has_value() || reply->reads.size() == kReads.size()));
+  const auto looked = parse_etcd_transaction(text, {{}, kReads, {}});
+  require(is_sound(looked) && (!looked.has_value() || looked->reads.size() == kReads.size()));
   require(is_sound(parse_etcd_lease(text)));
   require(is_sound(parse_etcd_revision(text)));
   require(is_sound(parse_etcd_token(text)));

@@ -70,7 +70,7 @@ SCENARIO("answers of a real etcd are understood", "[rendezvous][etcd]") {
   }
   THEN("both branches of a transaction, reads in their places") {
     const EtcdTransaction asked{
-        {},
+        {{"foo", EtcdCompare::Of::created, 0, {}}},
         {{EtcdOperation::Kind::put, "foo", "bar", 0}, {EtcdOperation::Kind::get, "foo", {}, 0}},
         {{EtcdOperation::Kind::get, "foo", {}, 0}}};
     const auto done = parse_etcd_transaction(
@@ -140,6 +140,17 @@ TEST_CASE("any other bytes are an error in words, never more", "[rendezvous][etc
     CHECK((parse_etcd_transaction(text, asked).has_error()));
     CHECK((parse_etcd_lease(text).has_error()));
     CHECK_FALSE(parse_etcd_refusal(500, text).what.empty());
+  }
+}
+
+TEST_CASE("an answer that conditions which weren't set don't hold ended the agent",
+          "[rendezvous][etcd]") {
+  const std::vector<EtcdOperation> read{{EtcdOperation::Kind::get, "foo", {}, 0}};
+  for (const char* text : {R"({"header":{"revision":"5"}})",
+                           R"({"header":{"revision":"5"},"succeeded":false,"responses":[]})"}) {
+    const auto reply = parse_etcd_transaction(text, {{}, read, {}});
+    REQUIRE(reply.has_error());
+    CHECK_THAT(reply.error().what, Contains("no answer to a transaction"));
   }
 }
 
