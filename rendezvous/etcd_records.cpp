@@ -21,10 +21,11 @@ std::optional<T> unsigned_of(const Json& json, const char* name) {
   return static_cast<T>(value);
 }
 
+/// Made safe for a terminal, as the texts of any peer.
 std::optional<std::string> text_of(const Json& json, const char* name) {
   const auto at = json.find(name);
   if (at == json.end() || !at->is_string()) return std::nullopt;
-  auto text = at->get<std::string>();
+  auto text = printable(at->get_ref<const std::string&>(), std::string::npos);
   if (text.size() > kMaxText) return std::nullopt;
   return text;
 }
@@ -66,7 +67,7 @@ Result<Leader> parse_leader(std::string_view value) {
   const auto term = unsigned_of<std::uint32_t>(json, "term");
   if (!node || !number || !host || host->empty() || !port || *port == 0 || !term || *term == 0)
     return not_ours("the leader's entry", value);
-  return Leader{{printable(*node, std::string::npos), *number}, {*host, *port}, *term};
+  return Leader{{*node, *number}, {*host, *port}, *term};
 }
 
 Result<RoundRecord> parse_table(std::string_view value) {

@@ -1,5 +1,6 @@
 #include "rendezvous/round_record.hpp"
 
+#include "common/text.hpp"
 #include "rendezvous/message_fields.hpp"
 #include "rendezvous/wire.hpp"
 
@@ -39,6 +40,12 @@ Result<RoundRecord> parse_round_record(std::string_view bytes) {
   }
   if (!reader(record)) return Error{Errc::malformed, "the record of a round: " + reader.problem()};
   if (record.rows.empty()) return Error{Errc::malformed, "the record of a round names no node"};
+  // Made safe for a terminal, as the names in a peer's message: any program may write to etcd.
+  for (auto& row : record.rows) {
+    row.node.name = printable(row.node.name, std::string::npos);
+    if (row.node.name.size() > kMaxText)
+      return Error{Errc::malformed, "the record of a round has a name that is too long"};
+  }
   return record;
 }
 

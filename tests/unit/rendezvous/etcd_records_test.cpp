@@ -20,6 +20,28 @@ TEST_CASE("a leader's entry comes back whole", "[rendezvous][etcd]") {
   CHECK(*again == leader);
 }
 
+TEST_CASE("names from etcd reached the terminal with their escape sequences",
+          "[rendezvous][etcd]") {
+  const auto leader = parse_leader(
+      R"({"node":"a\u001b[2J","incarnation":"1","host":"h\u001b]0;x\u0007\nacc-launch: ","port":1,"term":1})");
+  REQUIRE(leader.has_value());
+  CHECK(leader->node.name == "a\\x1b[2J");
+  CHECK(leader->at.host == "h\\x1b]0;x\\x07\\x0aacc-launch: ");
+  const RoundRecord record{
+      {{3, 2}, Round{7}}, {}, {{{"a", 1}, Rank{0}, 2}, {{"b\x1b[2J\n", 1}, Rank{2}, 2}}};
+  const auto table = parse_table(to_bytes(record));
+  REQUIRE(table.has_value());
+  CHECK(table->rows.at(0).node.name == "a");
+  CHECK(table->rows.at(1).node.name == "b\\x1b[2J\\x0a");
+}
+
+TEST_CASE("a name that is too long once it can be shown is refused", "[rendezvous][etcd]") {
+  const std::string name(kMaxText - 1, '\x1b');
+  const RoundRecord record{{{3, 2}, Round{7}}, {}, {{{name, 1}, Rank{0}, 2}}};
+  CHECK(parse_round_record(to_bytes(record)).has_error());
+  CHECK(parse_leader(to_etcd(Leader{{name, 1}, {"h", 1}, 1})).has_error());
+}
+
 TEST_CASE("what isn't a leader's entry is refused with the cure", "[rendezvous][etcd]") {
   const std::vector<std::string> wrong{
       "",
