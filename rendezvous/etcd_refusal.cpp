@@ -3,6 +3,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include <optional>
+#include <string>
+
 namespace acc::rendezvous {
 
 namespace {
@@ -68,20 +71,35 @@ EtcdRefusal refusal_of(int code, const std::string& message) {
   return {Errc::system, said};
 }
 
+struct Status {
+  int code = 0;
+  std::string message;
+};
+
+/// The status in an answer. That of a stream, as keep-alive is one, is nested, and its code has
+/// another name.
+std::optional<Status> status_of(const nlohmann::json& answer) {
+  if (!answer.is_object()) return std::nullopt;
+  const auto nested = answer.find("error");
+  const bool is_of_stream = nested != answer.end() && nested->is_object();
+  const auto& status = is_of_stream ? *nested : answer;
+  const auto message = status.find("message");
+  const auto code =
+      status.find(is_of_stream && status.contains("grpc_code") ? "grpc_code" : "code");
+  const bool is_whole = message != status.end() && message->is_string() && code != status.end() &&
+                        code->is_number_integer();
+  if (!is_whole) return std::nullopt;
+  return Status{code->get<int>(), message->get<std::string>()};
+}
+
 }  // namespace
 
 EtcdRefusal parse_etcd_refusal(unsigned status, std::string_view body) {
   // Plain-text answer of Go's server where it expected TLS.
   if (body.find("HTTP request to an HTTPS server") != std::string_view::npos)
     return {Errc::bad_config, "that etcd speaks TLS: write https:// in --rdzv_endpoint", true};
-  const auto json = nlohmann::json::parse(body, nullptr, false);
-  if (json.is_object()) {
-    const auto message = json.find("message");
-    const auto code = json.find("code");
-    if (message != json.end() && message->is_string() && code != json.end() &&
-        code->is_number_integer())
-      return refusal_of(code->get<int>(), message->get<std::string>());
-  }
+  if (const auto said = status_of(nlohmann::json::parse(body, nullptr, false)))
+    return refusal_of(said->code, said->message);
   std::string what = "HTTP status " + std::to_string(status);
   if (!body.empty()) what += ", \"" + printable(trim(body), 80) + '"';
   return {Errc::unavailable, what + ": " + std::string{kNotEtcd}, true};

@@ -154,6 +154,20 @@ TEST_CASE("an answer that conditions which weren't set don't hold ended the agen
   }
 }
 
+TEST_CASE("a refusal of a stream, as of a renewal, is one like any other", "[rendezvous][etcd]") {
+  const auto no_leader = parse_etcd_refusal(
+      503,
+      R"({"error":{"grpc_code":14,"http_code":503,"message":"etcdserver: no leader","http_status":"Service Unavailable"}})");
+  CHECK(no_leader.elsewhere);
+  CHECK_THAT(no_leader.what, Contains("no leader") && Contains("etcdctl endpoint status"));
+  const auto stale = parse_etcd_refusal(
+      401, R"({"error":{"grpc_code":16,"message":"etcdserver: invalid auth token"}})");
+  CHECK(stale.needs_login);
+  for (const char* text : {R"({"error":{}})", R"({"error":{"grpc_code":"14","message":"x"}})",
+                           R"({"error":{"grpc_code":14,"message":7}})", R"({"error":[7]})"})
+    CHECK_THAT(parse_etcd_refusal(503, text).what, Contains("--enable-grpc-gateway"));
+}
+
 TEST_CASE("a refusal tells the cure and whether another member may do better",
           "[rendezvous][etcd]") {
   const auto refusal = [](unsigned status, std::string_view body) {
