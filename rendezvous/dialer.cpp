@@ -141,10 +141,15 @@ void Dial::connected(boost::system::error_code failed) {
     failed = make_error_code(boost::system::errc::connection_refused);
   if (!failed && !options_.tls && !options_.is_insecure && now_.address().is_loopback()) {
     SocketUsers users;
-    const auto objection = users.objection(socket_.native_handle(), SocketUsers::Side::listens);
-    if (objection)
+    const auto other = users.at_other_end(socket_.native_handle(), SocketUsers::Side::listens);
+    const bool is_gone = other.known == SocketUsers::Known::gone;  // or a shortage: it may pass
+    if (is_gone) {
+      failed = make_error_code(boost::system::errc::connection_reset);
+    } else if (const auto objection = SocketUsers::objection(other)) {
       return fail(Kind::authentication, "who listens at " + target() + ": " + *objection);
-    expected_refusal_ = users.expected_refusal(socket_.native_handle()).value_or("");
+    } else {
+      expected_refusal_ = users.expected_refusal(socket_.native_handle()).value_or("");
+    }
   }
   if (!failed) return shake_hands();
   note_failure(failed.value());

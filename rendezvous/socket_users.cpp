@@ -165,8 +165,7 @@ static std::string rule_of_users(uid_t theirs) {
          "it takes who has that";
 }
 
-std::optional<std::string> SocketUsers::objection(int socket, Side side) {
-  const Answer other = at_other_end(socket, side);
+std::optional<std::string> SocketUsers::objection(const Answer& other) {
   if (other.known == Known::gone) return "closed the connection unexpectedly";
   if (other.known != Known::yes || other.user == 0) return std::nullopt;
   if (other.user != ::geteuid()) return rule_of_users(other.user);

@@ -33,7 +33,10 @@ class SocketUsers {
 
   /// Why the peer may not connect: it belongs to another user. Root may connect to every process,
   /// and an unknown user is admitted. Nothing: it may connect.
-  [[nodiscard]] std::optional<std::string> objection(int socket, Side other);
+  [[nodiscard]] std::optional<std::string> objection(int socket, Side other) {
+    return objection(at_other_end(socket, other));
+  }
+  [[nodiscard]] static std::optional<std::string> objection(const Answer& other);
   /// Why a listener, by the same rule, will not let us in: root's takes root alone. Nothing: it
   /// may.
   [[nodiscard]] std::optional<std::string> expected_refusal(int socket);

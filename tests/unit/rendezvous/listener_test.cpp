@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include <malloc.h>
+#include <poll.h>
 #include <sys/resource.h>
 
 using namespace acc;
@@ -46,6 +47,27 @@ void raise_descriptor_limit(rlim_t wanted) {
 }
 
 }  // namespace
+
+TEST_CASE("a listener whose user couldn't be looked up was taken for another user's",
+          "[rendezvous][listener]") {
+  Loop loop;
+  const Silent silent;
+  Guest guest{loop, dial_to(silent.at)};
+  // The connection is there, and the kernel's answer about it needs one more descriptor.
+  REQUIRE(loop.until([&] {
+    pollfd waits{silent.fd.get(), POLLIN, 0};
+    return ::poll(&waits, 1, 0) == 1;
+  }));
+  rlimit before{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit none{0, before.rlim_max};
+  ::setrlimit(RLIMIT_NOFILE, &none);
+  const bool has_failed = loop.until([&] { return guest.has_failed(); });
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  REQUIRE(has_failed);
+  CAPTURE(guest.failures.at(0).what);
+  CHECK(guest.failures.at(0).kind == Kind::reset);
+}
 
 SCENARIO("a node comes in", "[rendezvous][listener]") {
   const bool is_tls = GENERATE(false, true);
