@@ -4,6 +4,17 @@
 // Becoming the job's first coordinator, and the connections to it.
 namespace acc::rendezvous {
 
+namespace {
+
+// Without TLS each peer is a process of this user, or may join any job.
+bool proves(const Channel& channel, const std::string& job) {
+  return !channel.is_tls() || channel.proof().job == job;
+}
+
+constexpr const char* kOtherKey = "its key is for another job";
+
+}  // namespace
+
 OwnListener::Options RendezvousClient::listener_options() const {
   OwnListener::Options listen;
   listen.seed = options_.client.seed_endpoint;
@@ -91,6 +102,7 @@ void RendezvousClient::on_peer(std::shared_ptr<Channel> channel, std::string_vie
   };
   if (!frame) return turn_away(frame.error().what);
   if (const auto* moved = std::get_if<LeaderMoved>(&frame->message)) {
+    if (!proves(*channel, moved->job)) return turn_away(kOtherKey);
     channel->close();
     if (moved->job != options_.membership.job) return;
     if (coordinator_) return coordinator_->moved(moved->to);
@@ -102,9 +114,8 @@ void RendezvousClient::on_peer(std::shared_ptr<Channel> channel, std::string_vie
   }
   const auto* join = std::get_if<Join>(&frame->message);
   if (join == nullptr) return turn_away("it began with " + std::string{name_of(frame->message)});
-  const bool proved_another_job = channel->is_tls() && join->version_major == kVersionMajor &&
-                                  channel->proof().job != join->job;
-  if (proved_another_job) return turn_away("its key is for another job");
+  if (join->version_major == kVersionMajor && !proves(*channel, join->job))
+    return turn_away(kOtherKey);
   if (join->node == options_.client.self.node) {  // the endpoint leads back here: a NAT, a service
     channel->close();
     if (seed_guard_) seed_guard_->end_rival_watch();
