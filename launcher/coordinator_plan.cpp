@@ -175,11 +175,8 @@ class CoordinatorPlanner {
     if (const auto time = time_of("dead_after"_key, {})) cluster_.timings.heartbeat_timeout = *time;
     if (!spec_.is_given("dead_after"_key)) keep_alive();
     if (const auto time = time_of("clock_skew"_key, {})) cluster_.clock_skew = *time;
-    constexpr Millis kQuickest{250};
-    if (cluster_.timings.heartbeat_timeout < kQuickest)
-      complain("dead_after"_key, describe(cluster_.timings.heartbeat_timeout) +
-                                     " is too short to tell a lost machine from a busy one: 250ms "
-                                     "or more");
+    if (const auto wrong = cluster_.timings.complaint(); !wrong.empty())
+      complain("dead_after"_key, wrong);
     cluster_.timings.lease = 2 * cluster_.timings.heartbeat_timeout;
     if (const auto time = time_of("lease"_key, {})) cluster_.timings.lease = *time;
     const auto least = cluster_.timings.least_lease();

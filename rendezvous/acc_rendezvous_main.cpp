@@ -303,6 +303,8 @@ int main(int argc, char** argv) {
     const auto complaint = take(wishes, name, value, has_lease);
     if (!complaint.empty()) return refuse(complaint);
   }
+  if (const auto wrong = wishes.timings.complaint(); !wrong.empty())
+    return refuse("--dead_after: " + wrong);
   if (!has_lease) wishes.timings.lease = wishes.timings.heartbeat_timeout * 2;
   if (wishes.timings.lease <= wishes.timings.least_lease())
     return refuse("--lease must be more than --dead_after and two heartbeats: " +

@@ -3,14 +3,23 @@
 #include "common/duration.hpp"
 
 #include <algorithm>
+#include <string>
 
 namespace acc::rendezvous {
 
 /// The job's time limits, from which all others are derived; the same on all of its nodes.
 struct Timings {
+  static constexpr Millis kLeastTimeout{250};
+
   Millis heartbeat_timeout{5'000};  ///< silence after which a peer counts as lost
   Millis lease{10'000};  ///< time for which workers live without contact to the coordinator
 
+  /// Why heartbeat_timeout can't be used. Empty: it can.
+  [[nodiscard]] std::string complaint() const {
+    if (heartbeat_timeout >= kLeastTimeout) return {};
+    return acc::describe(heartbeat_timeout) +
+           " is too short to tell a lost machine from a busy one: 250ms or more";
+  }
   /// Interval between two heartbeats.
   [[nodiscard]] Millis heartbeat_interval() const {
     return std::max<Millis>(heartbeat_timeout / 5, Millis{50});

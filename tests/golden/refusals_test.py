@@ -109,6 +109,8 @@ OTHERS = [
     ("acc-rendezvous", ["foo"], 2, "'foo': no further word is needed"),
     ("acc-rendezvous", ["--prot", "1"], 2, "there is no option --prot (did you mean --port?)"),
     ("acc-rendezvous", ["--port"], 2, "--port needs a value"),
+    ("acc-rendezvous", ["--dead_after", "0", "--lease", "1s"], 2, "--dead_after: 0 ms is too short to tell a lost machine from a busy one: 250ms or more"),
+    ("acc-rendezvous", ["--dead_after", "200ms", "--lease", "9s"], 2, "--dead_after: 200 ms is too short"),
     ("acc-agent", ["--version"], 0, "acc-agent 0."),
     ("acc-agent", ["foo"], 2, "'foo': no further word is needed"),
     ("acc-agent", ["--sokcet", "/a"], 2, "there is no option --sokcet (did you mean --socket?)"),
