@@ -12,6 +12,7 @@
 #include "rendezvous/last_leader_file.hpp"
 #include "rendezvous/listener.hpp"
 #include "rendezvous/lookup.hpp"
+#include "rendezvous/own_address.hpp"
 #include "rendezvous/peer_text.hpp"
 #include "rendezvous/secret.hpp"
 
@@ -29,11 +30,14 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace {
 
 using namespace acc;
 using namespace acc::rendezvous;
+
+constexpr const char* kAnyAddress = "::";
 
 constexpr std::string_view kHelp =
     "usage: acc-rendezvous [--listen ADDRESS] [--port PORT] [--secret_file FILE | --insecure]\n"
@@ -128,29 +132,44 @@ class Server {
     renew_notes();
   }
 
-  /// 0, or the exit code of the failure.
-  int open(const std::string& address) {
-    ListenOptions listen;
-    listen.at = {address, wishes_.at.port};
-    listen.is_dual_stack = address == "::";
-    listen.is_insecure = wishes_.is_insecure;
-    listen.channel.heartbeat_timeout = wishes_.timings.heartbeat_timeout;
+  /// At the first of these addresses that is one of this host. @return 0, or the exit code of the
+  /// failure
+  int open(const std::vector<std::string>& addresses) {
+    Result<void> opened{};
+    for (const auto& address : addresses) {
+      const bool is_hidden = is_name_on_loopback(wishes_.at.host, address);
+      opened = listen(is_hidden ? kAnyAddress : address);
+      if (opened && is_hidden)
+        say(wishes_.at.host + " is " + address +
+            " on this machine (/etc/hosts?), which others can't reach: listening on all its "
+            "addresses");
+      if (opened || !is_no_own_address(opened.error())) break;
+    }
+    if (opened) return 0;
+    say(opened.error().what);
+    return to_int(ExitCode::failure);  // as acc-launch
+  }
+
+ private:
+  Result<void> listen(const std::string& address) {
+    ListenOptions options;
+    options.at = {address, wishes_.at.port};
+    options.is_dual_stack = address == kAnyAddress;
+    options.is_insecure = wishes_.is_insecure;
+    options.channel.heartbeat_timeout = wishes_.timings.heartbeat_timeout;
+    std::string words;
     const auto places = secret_places(wishes_.secret_file);
     const bool is_loopback = address == "127.0.0.1" || address == "::1";
     if (!wishes_.is_insecure && (!is_loopback || is_secret_named(places))) {
       const auto secret = load_secret(places);
-      if (!secret) {
-        say(secret.error().what);
-        return to_int(ExitCode::failure);  // as acc-launch
-      }
-      listen.tls = TlsContext::for_listening(*secret);
-      say("secret: " + secret->path + ", key id " + secret->keys.front().id);
+      if (!secret) return secret.error();
+      options.tls = TlsContext::for_listening(*secret);
+      words = "secret: " + secret->path + ", key id " + secret->keys.front().id;
     }
-    auto opened = Listener::open(io_, listen);
-    if (!opened) {
-      say(opened.error().what);
-      return to_int(ExitCode::failure);
-    }
+    auto opened = Listener::open(io_, options);
+    if (!opened) return opened.error();
+    if (!words.empty()) say(words);
+    is_everywhere_ = options.is_dual_stack;
     listener_ = std::move(*opened);
     listener_->start([this](std::shared_ptr<Channel> channel,
                             std::string_view first) { greet(std::move(channel), first); },
@@ -158,13 +177,12 @@ class Server {
                        say("turned away a connection from " + who.source + ": " + who.what);
                      });
     say("listening at " + describe(listener_->at()) +
-        (listen.tls            ? ""
+        (options.tls           ? ""
          : wishes_.is_insecure ? ", insecure"
                                : ", loopback only"));
-    return 0;
+    return {};
   }
 
- private:
   void greet(std::shared_ptr<Channel> channel, std::string_view first) {
     const auto frame = decode_of_peer(first);
     if (const auto* moved = frame ? std::get_if<LeaderMoved>(&frame->message) : nullptr) {
@@ -206,8 +224,7 @@ class Server {
     options.job = name;
     options.name = "acc-rendezvous@" + host_name();
     const auto at = listener_->at();
-    options.where =
-        wishes_.at.host.empty() ? host_name() + ":" + std::to_string(at.port) : describe(at);
+    options.where = is_everywhere_ ? host_name() + ":" + std::to_string(at.port) : describe(at);
     options.timings = wishes_.timings;
     options.seed = random_number();
     const std::string prefix = "job " + printable(name) + ": ";
@@ -249,6 +266,7 @@ class Server {
   boost::asio::io_context& io_;
   Wishes wishes_;
   std::shared_ptr<Listener> listener_;
+  bool is_everywhere_ = false;  ///< it listens at all addresses
   std::map<std::string, Job> jobs_;
   boost::asio::steady_timer last_leader_timer_;
   std::uint64_t peers_ = 0;
@@ -260,12 +278,14 @@ int serve(const Wishes& wishes) {
   int code = 0;
   std::shared_ptr<Lookup> lookup;
   if (wishes.at.host.empty()) {
-    code = server.open("::");
+    code = server.open({kAnyAddress});
   } else {
     lookup = std::make_shared<Lookup>(io);
     lookup->start(wishes.at, [&](const Lookup::Endpoints& found, const std::string& failed) {
+      std::vector<std::string> addresses;
+      for (const auto& one : found) addresses.push_back(host_port(one).host);
       if (found.empty()) say("--listen " + wishes.at.host + ": " + failed);
-      code = found.empty() ? to_int(ExitCode::failure) : server.open(host_port(found.front()).host);
+      code = found.empty() ? to_int(ExitCode::failure) : server.open(addresses);
       if (code != 0) io.stop();
     });
   }

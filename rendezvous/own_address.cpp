@@ -6,6 +6,7 @@
 #include <net/if.h>
 #include <netinet/in.h>
 
+#include <cerrno>
 #include <cstring>
 
 namespace acc::rendezvous {
@@ -77,6 +78,17 @@ std::string routable_own_address(boost::asio::io_context& io) {
 bool is_loopback_address(const std::string& text) {
   boost::system::error_code failed;
   return ip::make_address(text, failed).is_loopback();
+}
+
+bool is_name_on_loopback(const std::string& host, const std::string& address) {
+  boost::system::error_code is_name;
+  ip::make_address(host, is_name);
+  const bool is_localhost = host == "localhost" || host.ends_with(".localhost");
+  return is_name && !is_localhost && is_loopback_address(address);
+}
+
+bool is_no_own_address(const Error& failed) {
+  return failed.errnum == EADDRNOTAVAIL || failed.errnum == EAFNOSUPPORT;
 }
 
 }  // namespace acc::rendezvous

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "common/error.hpp"
+
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 
@@ -16,5 +18,12 @@ namespace acc::rendezvous {
 [[nodiscard]] std::string routable_own_address(boost::asio::io_context& io);
 /// False for a name.
 [[nodiscard]] bool is_loopback_address(const std::string& text);
+/// Debian and its derivatives map a host's own name to 127.0.1.1 on that host, and to its real
+/// address elsewhere: nodes that dial the name from other hosts would find no listener there.
+/// @param host  as configured. @param address  what it is on this host
+[[nodiscard]] bool is_name_on_loopback(const std::string& host, const std::string& address);
+/// Why listening failed: the address isn't one of this host. An IPv6 address isn't where the kernel
+/// has no IPv6.
+[[nodiscard]] bool is_no_own_address(const Error& failed);
 
 }  // namespace acc::rendezvous

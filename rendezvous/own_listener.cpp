@@ -13,11 +13,6 @@ namespace {
 
 constexpr const char* kAnyAddress = "::";
 
-/// An IPv6 address, too, where the kernel has no IPv6.
-bool is_not_here(const Error& error) {
-  return error.errnum == EADDRNOTAVAIL || error.errnum == EAFNOSUPPORT;
-}
-
 bool is_numeric(const std::string& host) {
   boost::system::error_code failed;
   boost::asio::ip::make_address(host, failed);
@@ -68,13 +63,10 @@ void OwnListener::turned_away(const TurnedAway& who) {
   events_.tell(std::move(text), true);
 }
 
-// Debian and its derivatives map a host's own name to 127.0.1.1 on that host, and to its real
-// address elsewhere: nodes that dial the name from other hosts would find no listener.
 Result<void> OwnListener::open_seed(const std::string& address) {
   const auto& seed = options_.seed;
-  const bool is_name = options_.listen.empty() && !is_numeric(seed.host) &&
-                       seed.host != "localhost" && !seed.host.ends_with(".localhost");
-  if (!is_name || !is_loopback_address(address)) return open(address, seed.port);
+  const bool is_hidden = options_.listen.empty() && is_name_on_loopback(seed.host, address);
+  if (!is_hidden) return open(address, seed.port);
   auto opened = open(kAnyAddress, seed.port);
   if (opened) {
     events_.tell(seed.host + " is " + address +
@@ -90,9 +82,9 @@ Result<void> OwnListener::serve_seed(const std::vector<std::string>& addresses) 
   Result<void> opened = Error{Errc::not_found, "no address"};
   for (const auto& address : addresses) {
     opened = open_seed(address);
-    if (opened || !is_not_here(opened.error())) break;
+    if (opened || !is_no_own_address(opened.error())) break;
   }
-  const bool is_elsewhere = !opened && (addresses.empty() || is_not_here(opened.error()));
+  const bool is_elsewhere = !opened && (addresses.empty() || is_no_own_address(opened.error()));
   if (is_elsewhere) opened = open(kAnyAddress, seed.port);
   if (is_elsewhere && opened) {
     is_seed_elsewhere_ = true;

@@ -335,6 +335,24 @@ class Names(StrangersTest):
         self.stop(cluster)
 
 
+    @needs_rendezvous
+    def test_acc_rendezvous_at_a_name_that_is_127_0_1_1_in_its_etc_hosts_was_out_of_reach_for_the_nodes(self):
+        cluster = self.cluster("r a b", nnodes="2", endpoint=f"noder:{PORT}", flags="--rdzv_conf is_host=false")
+        cluster.hosts.hosts_entry("r", {"noder": "127.0.1.1"})
+        for host in "ab":
+            cluster.hosts.hosts_entry(host, {"noder": cluster.hosts.address("r")})
+        alone = cluster.hosts.run("r", [RENDEZVOUS, "--listen", cluster.endpoint, "--secret_file", cluster.secret], stderr=subprocess.PIPE, text=True)
+        self.addCleanup(alone.stderr.close)
+        self.addCleanup(alone.wait)
+        self.addCleanup(alone.kill)
+        for host in "ab":
+            cluster.start(host)
+        cluster.wait_round(0, 2)
+        self.stop(cluster)
+        alone.terminate()
+        self.assertIn("noder is 127.0.1.1 on this machine", alone.communicate()[1])
+
+
 @needs_hosts
 class WithoutIpv6(StrangersTest):
     """Kernels that were started with ipv6.disable=1."""
