@@ -21,26 +21,6 @@ namespace {
 
 constexpr int kMostLinks = 40;  ///< as the kernel's
 
-/// Where a file of this name is written, through symbolic links.
-fs::path target_of(fs::path path) {
-  std::error_code failed;
-  for (int i = 0; fs::is_symlink(path, failed); ++i) {
-    if (i == kMostLinks) fail("follow", path, ELOOP);
-    const auto next = fs::read_symlink(path, failed);
-    if (failed) fail("follow", path, failed.value());
-    path = next.is_absolute() ? next : path.parent_path() / next;
-  }
-  const auto there = fs::status(path, failed);
-  if (there.type() == fs::file_type::not_found || fs::is_regular_file(there)) return path;
-  if (there.type() == fs::file_type::none) fail("stat", path, failed.value());
-  throw Error{ErrorCode::invalid_argument, in_quotes(path.native()) + " isn't a file but " +
-                                               (fs::is_directory(there) ? "a folder"
-                                                : fs::is_fifo(there)    ? "a pipe"
-                                                : fs::is_socket(there)  ? "a socket"
-                                                                        : "a device") +
-                                               ": tensors aren't written in its place"};
-}
-
 fs::path beside(const fs::path& target) {
   return target.parent_path() / temporary_name(this_writer(), target.filename().native());
 }
@@ -60,6 +40,25 @@ fs::path list_of(const fs::path& folder, const std::string& last) {
 }
 
 }  // namespace
+
+fs::path target_of(fs::path path) {
+  std::error_code failed;
+  for (int i = 0; fs::is_symlink(path, failed); ++i) {
+    if (i == kMostLinks) fail("follow", path, ELOOP);
+    const auto next = fs::read_symlink(path, failed);
+    if (failed) fail("follow", path, failed.value());
+    path = next.is_absolute() ? next : path.parent_path() / next;
+  }
+  const auto there = fs::status(path, failed);
+  if (there.type() == fs::file_type::not_found || fs::is_regular_file(there)) return path;
+  if (there.type() == fs::file_type::none) fail("stat", path, failed.value());
+  throw Error{ErrorCode::invalid_argument, in_quotes(path.native()) + " isn't a file but " +
+                                               (fs::is_directory(there) ? "a folder"
+                                                : fs::is_fifo(there)    ? "a pipe"
+                                                : fs::is_socket(there)  ? "a socket"
+                                                                        : "a device") +
+                                               ": tensors aren't written in its place"};
+}
 
 StagedFiles::StagedFiles(fs::path folder, FileOps& files)
     : folder_{folder.empty() ? fs::path{"."} : std::move(folder)}, files_{files} {}

@@ -50,6 +50,10 @@ class StagedFiles {
   std::vector<Staged> staged_;
 };
 
+/// Where a file of this name is written: through symbolic links, the last of which may dangle.
+/// @throws Error invalid_argument: under this name is a device, a pipe, a folder; system.
+[[nodiscard]] fs::path target_of(fs::path path);
+
 /// As save_safetensors_model(), whose body this is.
 std::vector<std::string> save_model_files(FileOps& ops, const fs::path& folder,
                                           std::span<const NamedTensor> tensors,

@@ -185,6 +185,39 @@ bool is_within(const fs::path& inner, const fs::path& folder) {
   return left == other.end();
 }
 
+/// The folder that is read, or that of the file.
+fs::path folder_of(const Source& source) {
+  std::error_code none;
+  if (fs::is_directory(source.path, none)) return source.path;
+  return source.path.has_parent_path() ? source.path.parent_path() : fs::path{"."};
+}
+
+/// By way of symbolic links an output may be written over what is read, or into what is removed.
+void check_outputs(const Source& source, const MergeOptions& options, const MergePlan& plan) {
+  std::error_code none;
+  // By path, not by file: of two hard links only one is replaced.
+  std::vector<fs::path> read{source.path, folder_of(source) / kIndex};
+  for (const auto& file : source.files) read.push_back(file.path);
+  std::vector<std::string> names;
+  for (const auto& output : plan.outputs) names.push_back(output.name);
+  if (names.size() > 1) names.emplace_back(kIndex);
+  for (const auto& name : names) {
+    const auto link = options.folder / name;
+    const auto target = fs::weakly_canonical(checkpoint::target_of(link), none);
+    const auto same = std::ranges::find_if(
+        read, [&](const fs::path& path) { return fs::weakly_canonical(path, none) == target; });
+    if (same != read.end())
+      throw Error{ErrorCode::invalid_argument,
+                  in_quotes(link.native()) + " would be written over " + in_quotes(same->native()) +
+                      ", which is read: one is a symbolic link to the other. Name another folder "
+                      "for the output"};
+    if (options.removes_source && source.is_checkpoint && is_within(target, source.path))
+      throw Error{ErrorCode::invalid_argument,
+                  in_quotes(link.native()) + " is a link to " + in_quotes(target.native()) +
+                      ", in the checkpoint that --remove_checkpoint_dir would remove"};
+  }
+}
+
 void check_places(const Source& source, const MergeOptions& options) {
   const auto folder = in_quotes(options.folder.native());
   std::error_code none;
@@ -197,15 +230,18 @@ void check_places(const Source& source, const MergeOptions& options) {
                 folder +
                     ": OUTPUT is a folder, in which model.safetensors is written: leave the "
                     "file's name out"};
-  const auto from = fs::is_directory(source.path, none) ? source.path
-                    : source.path.has_parent_path()     ? source.path.parent_path()
-                                                        : fs::path{"."};
+  const auto from = folder_of(source);
   if (is_same(options.folder, from))
     throw Error{ErrorCode::invalid_argument,
                 folder + " is the folder that is read: name another one for the output"};
   if (options.removes_source && is_within(options.folder, from))
     throw Error{ErrorCode::invalid_argument,
                 folder + " is in the checkpoint that --remove_checkpoint_dir would remove"};
+  if (options.removes_source && !source.unread.empty())
+    throw Error{ErrorCode::invalid_argument,
+                source.unread +
+                    " isn't in the index and so isn't copied: --remove_checkpoint_dir would remove "
+                    "the only copy. Leave it out, or name the tensor in the index"};
   checkpoint::refuse_folder_of_checkpoint(options.folder);
   const auto there = models_in(options.folder);
   if (there.empty() || options.overwrites) return;
@@ -214,24 +250,26 @@ void check_places(const Source& source, const MergeOptions& options) {
 }
 
 /// Of a checkpoint all of it; of a model only the files that were read: a folder that a user named
-/// may hold more.
+/// may hold more. Where the user named a symbolic link (latest → run/checkpoint_4) both it and what
+/// it leads to are removed: the link alone would free nothing.
 void remove_source(const Source& source, checkpoint::FileOps& ops) {
+  std::error_code failed;
+  const auto real = fs::canonical(source.path, failed);
+  if (failed) checkpoint::fail("remove", source.path, failed.value());
+  const bool is_folder = fs::is_directory(real, failed);
   if (source.is_checkpoint) {
     // Renamed first: a partially removed checkpoint never has its own name.
-    const auto doomed =
-        source.path.parent_path() /
-        checkpoint::temporary_name(checkpoint::this_writer(), source.path.filename().native());
-    ops.rename(source.path, doomed);
-    return checkpoint::remove_tree(ops, doomed);
-  }
-  for (const auto& file : source.files) ops.remove(file.path);
-  std::error_code none;
-  if (fs::is_directory(source.path, none)) {
-    ops.remove(source.path / kIndex);
-    fs::remove(source.path, none);  // if nothing else is in it
+    const auto doomed = real.parent_path() / checkpoint::temporary_name(checkpoint::this_writer(),
+                                                                        real.filename().native());
+    ops.rename(real, doomed);
+    checkpoint::remove_tree(ops, doomed);
   } else {
-    ops.remove(source.path);
+    for (const auto& file : source.files) ops.remove(file.path);
+    ops.remove(is_folder ? real / kIndex : real);
+    if (is_folder) fs::remove(real, failed);  // if nothing else is in it
   }
+  if (fs::is_symlink(source.path, failed) && !fs::exists(source.path, failed))
+    ops.remove(source.path);
 }
 
 }  // namespace
@@ -240,6 +278,7 @@ Merged merge(const Source& source, const MergeOptions& options, const std::funct
              checkpoint::FileOps& ops) {
   check_places(source, options);
   auto plan = plan_of(source, options.max_shard_bytes);
+  check_outputs(source, options, plan);
   checkpoint::make_folders(ops, options.folder);
   checkpoint::finish_renames(ops, options.folder, std::string{kIndex});
   checkpoint::remove_leftovers(ops, options.folder, [](const std::string&) {});

@@ -145,7 +145,12 @@ Source read_model(const fs::path& path) {
   for (const auto& file : model.files()) {
     for (const auto& entry : file.entries()) {
       // A file may hold what its index doesn't name.
-      if (!model.contains(entry.name) || model.file_of(entry.name).path() != file.path()) continue;
+      if (!model.contains(entry.name) || model.file_of(entry.name).path() != file.path()) {
+        if (source.unread.empty())
+          source.unread =
+              "tensor " + in_quotes(entry.name) + " of " + in_quotes(file.path().native());
+        continue;
+      }
       source.tensors.push_back({entry.name,
                                 entry.type,
                                 entry.shape,
@@ -154,6 +159,8 @@ Source read_model(const fs::path& path) {
     }
     source.files.push_back({file.path(), std::nullopt});
   }
+  if (!source.unread.empty())
+    source.notes.push_back(source.unread + " isn't read, as the index doesn't name it there");
   return source;
 }
 

@@ -44,6 +44,8 @@ struct Source {
   std::vector<SourceFile> files;
   std::vector<Tensor> tensors;     ///< in the order in which they were saved
   std::vector<std::string> notes;  ///< what else is there, for the user
+  /// A tensor in these files that is none of `tensors`, for messages; empty: there is none.
+  std::string unread;
 };
 
 /// The part of a checkpoint that is read unless another is asked for.

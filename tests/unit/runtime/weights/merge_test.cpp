@@ -70,6 +70,17 @@ struct Model {
   }
 };
 
+/// A safetensors file with this header.
+void put_file(const fs::path& path, std::string header, const std::string& data) {
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  std::string length(8, '\0');
+  length[0] = static_cast<char>(header.size() % 256);
+  length[1] = static_cast<char>(header.size() / 256);
+  put_contents(path, length + header + data);
+}
+constexpr std::string_view kIndexOfTwo = R"({"metadata":{"total_size":5},"weight_map":{
+  "b":"model-00001-of-00002.safetensors","a":"model-00002-of-00002.safetensors"}})";
+
 }  // namespace
 
 TEST_CASE("a merged checkpoint is what save_model() writes, byte for byte", "[runtime][weights]") {
@@ -126,19 +137,11 @@ TEST_CASE("a model in several files becomes one, with types that are not ours",
           "[runtime][weights]") {
   const TemporaryFolder folder;
   fs::create_directory(folder / "model");
-  const auto put = [&](const std::string& file, std::string header, const std::string& data) {
-    header.resize((header.size() + 7) / 8 * 8, ' ');
-    std::string length(8, '\0');
-    length[0] = static_cast<char>(header.size());
-    put_contents(folder / "model" / file, length + header + data);
-  };
-  put("model-00001-of-00002.safetensors",
-      R"({"b":{"dtype":"F8_E4M3","shape":[3],"data_offsets":[0,3]}})", "xyz");
-  put("model-00002-of-00002.safetensors",
-      R"({"a":{"dtype":"BOOL","shape":[2],"data_offsets":[0,2]}})", "\1\1");
-  put_contents(folder / "model" / "model.safetensors.index.json",
-               R"({"metadata":{"total_size":5},"weight_map":{
-                 "b":"model-00001-of-00002.safetensors","a":"model-00002-of-00002.safetensors"}})");
+  put_file(folder / "model" / "model-00001-of-00002.safetensors",
+           R"({"b":{"dtype":"F8_E4M3","shape":[3],"data_offsets":[0,3]}})", "xyz");
+  put_file(folder / "model" / "model-00002-of-00002.safetensors",
+           R"({"a":{"dtype":"BOOL","shape":[2],"data_offsets":[0,2]}})", "\1\1");
+  put_contents(folder / "model" / "model.safetensors.index.json", std::string{kIndexOfTwo});
   const auto done = merged(folder / "model", into(folder / "out"));
   CHECK(done.files == std::vector<std::string>{"model.safetensors"});
   const SafetensorsFile file{folder / "out" / "model.safetensors"};
@@ -215,6 +218,85 @@ TEST_CASE("of a folder with a model only the model's files are removed", "[runti
   options.removes_source = true;
   CHECK(refusal_of(folder / "shards", options).empty());
   CHECK(names_in(folder / "shards") == std::vector<std::string>{"config.json"});
+}
+
+TEST_CASE("an output that was a link to the only copy was removed with the source",
+          "[runtime][weights]") {
+  const TemporaryFolder folder;
+  Model model;
+  fs::create_directory(folder / "src");
+  fs::create_directory(folder / "out");
+  save_safetensors(folder / "src" / "model.safetensors", model.tensors());
+  const auto before = contents_of(folder / "src" / "model.safetensors");
+  auto options = into(folder / "out");
+  options.overwrites = options.removes_source = true;
+  SECTION("of the output to the source") {
+    fs::create_symlink("../src/model.safetensors", folder / "out" / "model.safetensors");
+  }
+  SECTION("of the source to the output") {
+    fs::rename(folder / "src" / "model.safetensors", folder / "out" / "model.safetensors");
+    fs::create_symlink("../out/model.safetensors", folder / "src" / "model.safetensors");
+  }
+  CHECK_THAT(refusal_of(folder / "src", options), Catch::Contains("which is read"));
+  options.removes_source = false;
+  CHECK_THAT(refusal_of(folder / "src", options), Catch::Contains("which is read"));
+  CHECK((contents_of(folder / "src" / "model.safetensors") == before));
+}
+
+TEST_CASE("an output that was a link into the checkpoint was removed with it",
+          "[runtime][weights]") {
+  const TemporaryFolder folder;
+  Model model;
+  model.save(folder / "saved");
+  fs::create_directory(folder / "out");
+  fs::create_symlink("../saved/merged.safetensors", folder / "out" / "model.safetensors");
+  auto options = into(folder / "out");
+  options.overwrites = options.removes_source = true;
+  CHECK_THAT(refusal_of(folder / "saved", options), Catch::Contains("would remove"));
+  CHECK(open_source(folder / "saved").tensors.size() == 4);
+}
+
+TEST_CASE("a tensor that the index doesn't name was removed without a copy", "[runtime][weights]") {
+  const TemporaryFolder folder;
+  fs::create_directory(folder / "model");
+  put_file(folder / "model" / "model-00001-of-00002.safetensors",
+           R"({"b":{"dtype":"U8","shape":[3],"data_offsets":[0,3]}})", "xyz");
+  put_file(folder / "model" / "model-00002-of-00002.safetensors",
+           R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},
+               "forgotten":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
+           "ab");
+  put_contents(folder / "model" / "model.safetensors.index.json", std::string{kIndexOfTwo});
+  const auto source = open_source(folder / "model");
+  REQUIRE(source.notes.size() == 1);
+  CHECK_THAT(source.notes[0], Catch::StartsWith("tensor 'forgotten' of '"));
+  auto options = into(folder / "out");
+  options.removes_source = true;
+  CHECK_THAT(refusal_of(folder / "model", options),
+             Catch::StartsWith("tensor 'forgotten' of '") && Catch::Contains("only copy"));
+  CHECK(!fs::exists(folder / "out"));
+  CHECK(names_in(folder / "model").size() == 3);
+  options.removes_source = false;
+  CHECK(refusal_of(folder / "model", options).empty());
+}
+
+TEST_CASE("of a checkpoint that was named by a link only the link was removed",
+          "[runtime][weights]") {
+  const TemporaryFolder folder;
+  Model model;
+  fs::create_directory(folder / "run");
+  fs::create_directory(folder / "run" / "shards");
+  model.save(folder / "run" / "saved");
+  [[maybe_unused]] const auto names =
+      save_safetensors_model(folder / "run" / "shards", model.tensors(), 2'000'000);
+  for (const auto* name : {"saved", "shards"}) {
+    CAPTURE(name);
+    fs::create_directory_symlink(fs::path{"run"} / name, folder / "latest");
+    auto options = into(folder / "out");
+    options.overwrites = options.removes_source = true;
+    CHECK(refusal_of(folder / "latest", options).empty());
+    CHECK(!fs::exists(folder / "run" / name));
+    CHECK(names_in(folder.path()) == std::vector<std::string>{"out", "run"});
+  }
 }
 
 TEST_CASE("a damaged checkpoint is told by file and byte, and the output is as before",
