@@ -59,12 +59,12 @@ MergePlan plan_of(const Source& source, std::uint64_t max_shard_bytes) {
   const auto groups = safetensors::group_by_size(sizes, max_shard_bytes);
   // All names first, to detect one that is in two files.
   if (groups.size() > 1) [[maybe_unused]]
-    const auto checked = safetensors::head_of(all, safetensors::weights_metadata());
+    const auto checked = safetensors::head_of(all, source.metadata);
   for (std::size_t number = 0; number < groups.size(); ++number) {
     const auto& group = groups[number];
     std::vector<safetensors::Described> described;
     for (const auto index : group) described.push_back(all[index]);
-    auto head = safetensors::head_of(described, safetensors::weights_metadata());
+    auto head = safetensors::head_of(described, source.metadata);
     const auto name = safetensors::file_name(kStem, number, groups.size());
     std::uint64_t at = head.text.size();
     for (const auto place : head.order) {

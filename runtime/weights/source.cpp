@@ -3,7 +3,6 @@
 #include "common/text.hpp"
 #include "runtime/checkpoint/folder.hpp"
 #include "runtime/checkpoint/manifest.hpp"
-#include "runtime/checkpoint/safetensors_format.hpp"
 
 #include <acc/checkpoint.hpp>
 #include <acc/error.hpp>
@@ -138,10 +137,32 @@ class CheckpointReader {
   std::map<std::string, Opened> opened_;
 };
 
+/// Of all files, by their names; where two contradict each other, the first one's stands, and a
+/// note tells it.
+void read_metadata(const SafetensorsModel& model, Source& source) {
+  std::map<fs::path, const SafetensorsFile*> files;  // the model has them by its tensors' names
+  for (const auto& file : model.files()) files.emplace(file.path(), &file);
+  std::map<std::string, fs::path> origins;
+  for (const auto& [path, file] : files) {
+    for (const auto& [key, value] : file->metadata()) {
+      const auto [origin, is_new] = origins.try_emplace(key, path);
+      if (is_new) {
+        source.metadata[key] = value;
+      } else if (source.metadata[key] != value) {
+        source.notes.push_back("metadata " + in_quotes(key) + " is " +
+                               in_quotes(source.metadata[key]) + " in " +
+                               in_quotes(origin->second.native()) + " and " + in_quotes(value) +
+                               " in " + in_quotes(path.native()) + ": the first one is kept");
+      }
+    }
+  }
+}
+
 Source read_model(const fs::path& path) {
   const SafetensorsModel model{path};
   Source source;
   source.path = path;
+  read_metadata(model, source);
   for (const auto& file : model.files()) {
     for (const auto& entry : file.entries()) {
       // A file may hold what its index doesn't name.

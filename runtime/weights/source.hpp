@@ -1,6 +1,7 @@
 #pragma once
 
 #include "runtime/checkpoint/blocks.hpp"
+#include "runtime/checkpoint/safetensors_format.hpp"
 
 #include <acc/safetensors.hpp>
 #include <acc/types.hpp>
@@ -43,6 +44,8 @@ struct Source {
   bool is_checkpoint = false;  ///< of ours; false: safetensors files
   std::vector<SourceFile> files;
   std::vector<Tensor> tensors;     ///< in the order in which they were saved
+  /// For the output's headers: what those of the source's files hold, and "format" in any case.
+  runtime::TensorMetadata metadata = runtime::safetensors::weights_metadata();
   std::vector<std::string> notes;  ///< what else is there, for the user
   /// A tensor in these files that is none of `tensors`, for messages; empty: there is none.
   std::string unread;

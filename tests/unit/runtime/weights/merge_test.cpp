@@ -151,6 +151,33 @@ TEST_CASE("a model in several files becomes one, with types that are not ours",
   CHECK(contents_of(folder / "out" / "model.safetensors").ends_with("xyz\1\1"));
 }
 
+TEST_CASE("the metadata of a model's files was dropped", "[runtime][weights]") {
+  const TemporaryFolder folder;
+  fs::create_directory(folder / "model");
+  const auto first = folder / "model" / "model-00001-of-00002.safetensors";
+  const auto second = folder / "model" / "model-00002-of-00002.safetensors";
+  put_file(first, R"({"__metadata__":{"format":"mlx","step":"7"},
+                      "b":{"dtype":"U8","shape":[3],"data_offsets":[0,3]}})",
+           "xyz");
+  put_file(second, R"({"__metadata__":{"quantization":"q4","step":"8"},
+                       "a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
+           "a");
+  put_contents(folder / "model" / "model.safetensors.index.json", std::string{kIndexOfTwo});
+  const auto source = open_source(folder / "model");
+  REQUIRE(source.notes.size() == 1);
+  CHECK(source.notes[0] == "metadata 'step' is '7' in '" + first.native() + "' and '8' in '" +
+                               second.native() + "': the first one is kept");
+  for (const std::uint64_t most : {1000, 2}) {
+    CAPTURE(most);
+    auto options = into(folder / std::to_string(most));
+    options.max_shard_bytes = most;
+    for (const auto& name : merged(folder / "model", options).files)
+      if (name.ends_with(".safetensors"))
+        CHECK(SafetensorsFile{options.folder / name}.metadata() ==
+              TensorMetadata{{"format", "mlx"}, {"quantization", "q4"}, {"step", "7"}});
+  }
+}
+
 TEST_CASE("a model that is there is replaced by --overwrite alone", "[runtime][weights]") {
   const TemporaryFolder folder;
   Model model;
