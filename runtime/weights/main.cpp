@@ -28,9 +28,13 @@ std::string program = "acc";  // for messages, with its word
 
 volatile std::sig_atomic_t caught_signal = 0;
 
+/// Not those that the parent wants ignored: SIGHUP of nohup, SIGINT of a shell's background job.
 void catch_signals() {
-  for (const int signo : {SIGINT, SIGTERM, SIGHUP})
+  for (const int signo : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction before {};
+    if (::sigaction(signo, nullptr, &before) == 0 && before.sa_handler == SIG_IGN) continue;
     std::signal(signo, [](int number) { caught_signal = number; });
+  }
 }
 
 int tell(const std::string& what, ExitCode code) {

@@ -160,6 +160,17 @@ class Merge(InFolder):
         self.assertEqual((process.returncode, left), (130, []), said)
         self.assertIn("stopped by a signal", said)
 
+    def test_nohup_keeps_it_alive_when_the_terminal_is_closed(self):
+        checkpoint(self.saved, {"model": {f"l.{i}": ("F32", [8 * MIB], bytes(32 * MIB)) for i in range(4)}})
+        line = f"trap '' HUP; exec '{ACC}' merge-weights '{self.saved}' '{self.out}'"
+        process = subprocess.Popen(["bash", "-c", line], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        end = time.monotonic() + 10 * PATIENCE
+        while not glob.glob(self.path("out", ".tmp-acc.*")) and process.poll() is None and time.monotonic() < end:
+            time.sleep(0.001)
+        process.send_signal(signal.SIGHUP)
+        _, said = process.communicate(timeout=60 * PATIENCE)
+        self.assertEqual((process.returncode, os.listdir(self.out)), (0, ["model.safetensors"]), said)
+
     def test_a_checkpoint_of_pytorch_is_answered_with_its_tool(self):
         os.makedirs(self.saved)
         for name in (".metadata", "__0_0.distcp"):
