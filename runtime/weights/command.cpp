@@ -186,8 +186,11 @@ EstimateCommand parse_estimate(std::span<const std::string> words) {
     if (each.is_help()) {
       command.help = true;
     } else if (each.is("--dtypes")) {
-      for (auto& one : each.values(is_dtype)) {
-        if (!is_dtype(one) && !one.empty())
+      const auto before = complaints.size();
+      auto types = each.values(is_dtype);
+      if (complaints.size() > before) types.clear();  // there were none
+      for (auto& one : types) {
+        if (!is_dtype(one))
           complaints.push_back("--dtypes " + in_quotes(one) +
                                ": expected float32, float16, bfloat16, int8 or int4");
         command.dtypes.push_back(std::move(one));

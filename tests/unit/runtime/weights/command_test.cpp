@@ -54,6 +54,10 @@ TEST_CASE("words of estimate-memory that can't be used are told", "[runtime][wei
   CHECK(said({}).starts_with("PATH is missing"));
   CHECK(said({"x", "--dtypes", "fp8"}) ==
         "--dtypes 'fp8': expected float32, float16, bfloat16, int8 or int4");
+  for (const auto& words :
+       {Words{"x", "--dtypes="}, Words{"x", "--dtypes", ""}, Words{"x", "--dtypes=int8,"}})
+    CHECK(said(words) == "--dtypes '': expected float32, float16, bfloat16, int8 or int4");
+  CHECK(parse_estimate(Words{"x", "--dtypes"}).complaints == Words{"--dtypes needs a value"});
   CHECK(said({"x", "--library_name", "timm"}).find("nothing is downloaded") != std::string::npos);
   CHECK(said({"x", "--jsn"}) == "unknown word '--jsn' (did you mean --json?)");
 }
