@@ -8,9 +8,17 @@
 #include <acc/loss_scaler.hpp>
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <span>
 
 namespace acc::runtime {
+namespace {
+
+/// Of its gradient it is the type, too.
+bool is_half(const Parameter& parameter) { return parameter.value.dtype == DType::f16; }
+
+}  // namespace
+
 LossScaler::LossScaler(LossScalerOptions options, ProcessGroup group)
     : options_{options}, group_{std::move(group)}, scale_{options.initial_scale} {
   const auto refuse = [](const char* what) {
@@ -43,22 +51,43 @@ bool LossScaler::agree(Optimizer& optimizer, bool finite) {
 bool LossScaler::unscale(Optimizer& optimizer) {
   const InUserCall within{UserCall::unscale_gradients};
   if (!options_.enabled) return true;
+  const auto all = optimizer.parameters();
+  const auto half = std::ranges::find_if(all, is_half);
+  if (half != all.end())
+    throw Error{ErrorCode::invalid_argument,
+                "LossScaler: unscale, also for clipping: the gradient of '" + half->name +
+                    "' is f16, in which small ones would become 0 when they are divided by the "
+                    "scale. Keep the parameters in f32 or bf16, or call step() alone, which "
+                    "divides f16 gradients as floats"};
   Stage& stage = stages_[&optimizer];
   if (stage.unscaled || stage.stepped)
     throw Error{ErrorCode::invalid_argument,
                 "LossScaler: unscale was called on this optimizer since the last update()"};
   training::require_between_backwards(optimizer, "LossScaler::unscale");
+  divide(optimizer);
+  stage.unscaled = true;
+  return stage.finite;
+}
+
+/// Of f16 gradients it only looks whether they are finite.
+void LossScaler::divide(Optimizer& optimizer) {
+  Stage& stage = stages_[&optimizer];
   const training::Gradients gradients = training::gradients_of(optimizer);
   training::require_reachable(gradients, "LossScaler");
-  const bool finite = training::scale(gradients, 1 / scale_);
+  auto halves = gradients, others = gradients;
+  const auto is_of_half = [&](const GradientRange& range) {
+    return is_half(gradients.parameters[range.parameter]);
+  };
+  std::erase_if(halves.ranges, std::not_fn(is_of_half));
+  std::erase_if(others.ranges, is_of_half);
+  bool finite = training::scale(others, 1 / scale_);
+  if (!halves.ranges.empty()) finite &= training::scale(halves, 1);
   stage.finite = agree(optimizer, finite);
-  stage.unscaled = true;
   if (!stage.finite) {
     bad_ = finite ? std::string{} : training::first_not_finite(gradients);
     bad_group_ = group_of(optimizer);
     bad_is_reduced_ = optimizer.reducer() != nullptr;
   }
-  return stage.finite;
 }
 
 bool LossScaler::step(Optimizer& optimizer) {
@@ -74,10 +103,10 @@ bool LossScaler::step(Optimizer& optimizer) {
   if (stage.stepped)
     throw Error{ErrorCode::invalid_argument,
                 "LossScaler: step was called on this optimizer since the last update()"};
-  if (!stage.unscaled) unscale(optimizer);
-  stage.stepped = true;
+  if (!stage.unscaled) divide(optimizer);
+  stage.unscaled = stage.stepped = true;
   if (stage.finite) {
-    optimizer.step();
+    optimizer.step_scaled(scale_);
     return true;
   }
   optimizer.skip_step();

@@ -2,6 +2,7 @@
 #include "runtime/training/bucket_memory.hpp"
 #include "runtime/training/cast.hpp"
 #include "runtime/training/device_gradients.hpp"
+#include "runtime/training/element_kernels.hpp"
 #include "runtime/training/gradients.hpp"
 #include "runtime/training/optimizer_kernels.hpp"
 #include "runtime/training/optimizer_memory.hpp"
@@ -76,6 +77,14 @@ void require_reachable(const training::Gradients& gradients, bool on_device_too)
 void require_own_kernels(std::span<const Parameter> parameters, std::string_view who) {
   for (const Parameter& parameter : parameters)
     if (training::in_device_memory(parameter.value)) return device::require_kernels(who);
+}
+
+/// Finite floats: there is nothing to find.
+void scale_on_device(float* values, std::size_t count, double factor, const Device& device,
+                     void* stream) {
+  const device::Findings none{device.index, 1, stream};
+  device::scale({values, DType::f32, {static_cast<std::int64_t>(count)}, device}, factor,
+                none.words(), stream);
 }
 
 /// What a step is made of, once for a float and once for a double.
@@ -176,6 +185,16 @@ void Optimizer::step() {
   reducer_->finish_sharing();
 }
 
+void Optimizer::step_scaled(double scale) {
+  struct Reset {
+    double& scale;
+    ~Reset() { scale = 1; }
+  };
+  const Reset reset{memory_->scale};
+  memory_->scale = scale;
+  step();
+}
+
 void Optimizer::count_step() {
   ++steps_;
   if (reducer_ == nullptr) return;
@@ -212,6 +231,7 @@ void Optimizer::update_16_bits(const Piece& whole) const {
   std::vector<void*> state{whole.state.begin(), whole.state.end() - 1};
   const auto each = size_of(whole.type);
   const auto* gradient = static_cast<const std::byte*>(whole.gradient);
+  const double factor = whole.type == DType::f16 ? 1 / memory_->scale : 1;
   for (std::size_t done = 0; done < whole.count; done += block) {
     const std::size_t some = std::min(block, whole.count - done);
     void* const values = moved_on(whole.values, done * each);
@@ -220,10 +240,12 @@ void Optimizer::update_16_bits(const Piece& whole) const {
     if (on_device) {
       const Device& device = whole.parameter.value.device;
       device::widen(gradient + done * each, whole.type, gradients, some, device, stream());
+      if (factor != 1) scale_on_device(gradients, some, factor, device, stream());
       update(piece);
       device::narrow(master + done, values, whole.type, some, device, stream());
     } else {
       training::to_floats(gradient + done * each, whole.type, gradients, some);
+      if (factor != 1) training::scale(gradients, DType::f32, some, factor);
       update(piece);
       training::from_floats(master + done, values, whole.type, some);
     }

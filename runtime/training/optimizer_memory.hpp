@@ -33,6 +33,8 @@ struct Optimizer::Memory {
   [[nodiscard]] static DType type_of(const Parameter& parameter) noexcept;
   [[nodiscard]] static bool has_master(const Parameter& parameter) noexcept;
 
+  double scale = 1;  ///< by which f16 gradients are to be divided; during a step
+
  private:
   std::byte* make_device_arena(std::size_t bytes);
 

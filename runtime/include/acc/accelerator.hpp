@@ -257,6 +257,7 @@ class Accelerator {
   void cancel_backward();
 
   /// With a loss scale, gradients are divided by it first. Of a batch that ends a step.
+  /// @throws Error invalid_argument, also below: as LossScaler::unscale(), with parameters of f16.
   ClippedNorm clip_grad_norm(Optimizer& optimizer, double max_norm, Norm norm = Norm::l2);
   void clip_grad_value(Optimizer& optimizer, double limit);
   /// No effect the second time before a step, or without a loss scale.

@@ -39,8 +39,10 @@ class LossScaler {
 
   /// Divides the gradients by the scale; needed only to look at them or clip them before step().
   /// Collective. @return true: all gradients of all ranks are finite
-  /// @throws Error invalid_argument: twice since the last update().
+  /// @throws Error invalid_argument: twice since the last update(); a gradient is f16, in which
+  ///   small ones would become 0 now. As torch, which refuses step(), too.
   bool unscale(Optimizer& optimizer);
+  /// Gradients of f16 stay as they are, and are divided as floats, for the master copy.
   /// Collective. @return false: a gradient was infinite or NaN on some rank, nothing was changed.
   /// @throws Error invalid_argument: twice since the last update().
   bool step(Optimizer& optimizer);
@@ -79,6 +81,7 @@ class LossScaler {
   };
   [[nodiscard]] ProcessGroup group_of(const Optimizer& optimizer) const;
   [[nodiscard]] bool agree(Optimizer& optimizer, bool finite);
+  void divide(Optimizer& optimizer);
   [[noreturn]] void give_up();
 
   LossScalerOptions options_;

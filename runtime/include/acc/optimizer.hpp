@@ -154,12 +154,15 @@ class Optimizer {
   virtual void set_more(const MoreSettings& settings) { static_cast<void>(settings); }
 
  private:
+  friend class LossScaler;
   struct Memory;
   void make_groups(GroupSettings settings, const std::vector<ParameterGroup>& groups);
   void make_state();
   void count_step();
   void update(std::size_t range);
   void update_16_bits(const Piece& whole) const;
+  /// As step(), of f16 gradients that are still multiplied by `scale`.
+  void step_scaled(double scale);
   [[nodiscard]] std::span<const GradientRange> ranges() const;
 
   GradientReducer* reducer_ = nullptr;

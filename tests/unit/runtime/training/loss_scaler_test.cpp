@@ -107,6 +107,27 @@ TEST_CASE("gradients can be looked at between unscale and step", "[runtime][trai
   CHECK(scaler.unscale(model.sgd));
 }
 
+TEST_CASE("small gradients of f16 parameters became 0 when the scale was taken out",
+          "[runtime][training]") {
+  std::vector<Half> value{Half{0.0F}}, gradient{Half{2e-8F * 65536}};
+  Sgd sgd{{{"w", std::span{value}, std::span{gradient}}}, {.learning_rate = 1000}};
+  LossScaler scaler;
+  CHECK(scaler.step(sgd));
+  scaler.update();
+  CHECK(static_cast<float>(value[0]) == Approx(-2e-5).epsilon(0.01));
+  CHECK_THROWS_WITH(scaler.unscale(sgd), Catch::Contains("the gradient of 'w' is f16"));
+  CHECK(scaler.step(sgd));  // unaffected by what was refused
+  scaler.update();
+  CHECK(static_cast<float>(value[0]) == Approx(-4e-5).epsilon(0.01));
+  gradient[0] = Half{INFINITY};
+  CHECK_FALSE(scaler.step(sgd));
+  CHECK(scaler.bad_parameter() == "w");
+  CHECK(static_cast<float>(value[0]) == Approx(-4e-5).epsilon(0.01));
+  gradient[0] = Half{1.0F};
+  sgd.step();  // a step without the scaler divides nothing
+  CHECK(static_cast<float>(value[0]) == Approx(-1000).epsilon(0.01));
+}
+
 TEST_CASE("one bad optimizer of two halves the scale, the other one steps", "[runtime][training]") {
   OneWeight one, other;
   LossScaler scaler;
