@@ -123,7 +123,10 @@ acc_status acc_shard(const acc_comm* comm, uint64_t samples, const acc_sharding*
     const auto count = static_cast<std::size_t>(samples);
     const auto order = how.shuffle != 0 ? IndexOrder::shuffled(count, how.seed, epoch)
                                         : IndexOrder::sequential(count);
-    const BatchSamplerShard shard{order, rules_of(how), group.rank(), group.size()};
+    auto rules = rules_of(how);
+    // Alone nothing needs to be even: the last batch is as short as it is. As DataLoader.
+    if (group.size() == 1) rules.even_batches = false;
+    const BatchSamplerShard shard{order, rules, group.rank(), group.size()};
     auto all = std::make_unique<acc_batches>();
     all->batches.reserve(shard.size());
     for (std::size_t i = 0; i < shard.size(); ++i) {

@@ -27,7 +27,8 @@ typedef struct acc_sharding {
   uint64_t batch_size;   /* samples of each rank in a step; with split_batches of all together */
   int32_t drop_last;     /* 1: what doesn't fill a step is left out */
   int32_t split_batches; /* 1: batch_size is of all ranks together */
-  int32_t even_batches;  /* 1: the last step is filled up with the first samples of the epoch */
+  int32_t even_batches;  /* 1: the last step is filled up with the first samples of the epoch;
+                          * a single rank's stays short */
   int32_t shuffle;       /* 1: another order each epoch, from seed and epoch alone */
   uint64_t seed;         /* of the shuffle, the same on every rank */
 } acc_sharding;

@@ -6,6 +6,7 @@
 #include <acc/acc_training.h>
 #include <unistd.h>
 
+#include <acc/loader.hpp>
 #include <array>
 #include <cmath>
 #include <filesystem>
@@ -202,6 +203,37 @@ TEST_CASE("shards of all ranks are the samples, each once", "[capi][training]") 
   std::iota(wanted.begin(), wanted.end(), 0U);
   CHECK(all == wanted);
   CHECK(remainders == std::array<std::size_t, 3>{2, 2, 2});
+}
+
+TEST_CASE("a single rank got samples twice in C where the C++ loader has a shorter batch",
+          "[capi][training]") {
+  using Batches = std::vector<std::vector<std::uint64_t>>;
+  const auto even = GENERATE(0, 1);
+  for (int ranks = 1; ranks <= 4; ++ranks) {
+    on_ranks(ranks, [&](acc_comm* comm) {
+      acc_sharding sharding = ACC_SHARDING_INIT;
+      sharding.batch_size = 4;
+      sharding.even_batches = even;
+      acc_batches* made = nullptr;
+      EXPECT_OK(acc_shard(comm, 10, &sharding, 0, &made));
+      Batches of_c, of_loader;
+      for (std::size_t b = 0; b < acc_batches_count(made); ++b) {
+        std::size_t count = 0;
+        const auto* samples = acc_batches_get(made, b, &count);
+        of_c.emplace_back(samples, samples + count);
+      }
+      acc_batches_free(made);
+      acc::runtime::LoaderOptions how;
+      how.batch_size = 4;
+      how.even_batches = even != 0;
+      acc::runtime::DataLoader<std::uint64_t> loader{
+          acc::runtime::Dataset<std::uint64_t>{10, [](std::size_t i) { return std::uint64_t{i}; }},
+          how, comm->group};
+      for (const auto& batch : loader) of_loader.push_back(batch);
+      expect(of_c == of_loader, "as the loader, on " + std::to_string(acc_size(comm)) + " ranks");
+      expect(ranks > 1 || of_c.back().size() == 2, "a shorter last batch");
+    });
+  }
 }
 
 TEST_CASE("what a C program does wrong in training is told", "[capi][training]") {
