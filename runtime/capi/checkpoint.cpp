@@ -74,6 +74,12 @@ namespace {
 
 constexpr acc_checkpointer_config kCheckpointer = ACC_CHECKPOINTER_CONFIG_INIT;
 
+std::string words_of_taken(const std::string& name) {
+  return "a text '" + name +
+         "' and an optimizer whose settings are saved under that name can't be in one state: name "
+         "the text otherwise";
+}
+
 }  // namespace
 
 extern "C" {
@@ -88,6 +94,8 @@ acc_status acc_state_add_optimizer(acc_state* state, acc_optimizer* optimizer, c
     auto* const added = given(optimizer, "optimizer").optimizer.get();
     if (std::ranges::any_of(all, [&](const auto& one) { return one.name == text_of(name); }))
       refuse("the state has an optimizer of the name '" + text_of(name) + "' already");
+    const auto own = acc_state::text_name(text_of(name));
+    if (given(state, "state").shared.contains(own)) refuse(words_of_taken(own));
     all.push_back({added, text_of(name)});
   });
 }
@@ -109,6 +117,10 @@ acc_status acc_state_set_text(acc_state* state, const char* name, const void* te
     auto& all = given(state, "state");
     given(name, "name");
     if (text == nullptr && bytes > 0) refuse("the text is a null pointer");
+    const bool is_taken = per_rank == 0 && std::ranges::any_of(all.trained, [&](const auto& one) {
+                            return acc_state::text_name(one.name) == name;
+                          });
+    if (is_taken) refuse(words_of_taken(name));
     std::string kept =
         bytes > 0 ? std::string{static_cast<const char*>(text), bytes} : std::string{};
     try {

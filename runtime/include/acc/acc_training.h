@@ -151,7 +151,8 @@ ACC_API acc_status acc_state_add_optimizer(acc_state* state, acc_optimizer* opti
 ACC_API acc_status acc_state_add_tensor(acc_state* state, const acc_parameter* tensor,
                                         int32_t sharded);
 /* A text in UTF-8, which needn't end with a zero. `per_rank` 1: each rank's own; 0: rank 0's. For the next
- * save; one of the same name is replaced. */
+ * save; one of the same name is replaced. An optimizer of the state has the text "optimizer", or
+ * "optimizer_NAME", of rank 0: ACC_INVALID_ARGUMENT from the later one of both calls. */
 ACC_API acc_status acc_state_set_text(acc_state* state, const char* name, const void* text,
                                       size_t bytes, int32_t per_rank);
 /* Of what was loaded, or set. NULL and 0 where there is none of this name. */

@@ -271,6 +271,13 @@ TEST_CASE("what a C program does wrong in training is told", "[capi][training]")
     EXPECT_OK(acc_state_create(&state));
     EXPECT_OK(acc_state_add_optimizer(state, optimizer, nullptr));
     CHECK(acc_state_add_optimizer(state, optimizer, nullptr) == ACC_INVALID_ARGUMENT);
+    // A text of an optimizer's name vanished in the checkpoint.
+    CHECK(acc_state_set_text(state, "optimizer", "x", 1, 0) == ACC_INVALID_ARGUMENT);
+    CHECK_THAT(acc_last_error(), Contains("a text 'optimizer' and an optimizer"));
+    EXPECT_OK(acc_state_set_text(state, "optimizer", "x", 1, 1));
+    EXPECT_OK(acc_state_set_text(state, "optimizer_b", "x", 1, 0));
+    CHECK(acc_state_add_optimizer(state, optimizer, "b") == ACC_INVALID_ARGUMENT);
+    CHECK_THAT(acc_last_error(), Contains("a text 'optimizer_b' and an optimizer"));
     acc_parameter nameless = parameter;
     nameless.name = nullptr;
     CHECK(acc_state_add_tensor(state, &nameless, 0) == ACC_INVALID_ARGUMENT);
