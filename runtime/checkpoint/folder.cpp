@@ -13,6 +13,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -93,12 +94,16 @@ std::uint32_t digest(std::string_view text) {
       ::crc32_z(0, reinterpret_cast<const unsigned char*>(text.data()), text.size()));
 }
 
+/// What /proc tells of a process; empty: nothing, as of another user's with hidepid=2.
+std::string facts_of(std::int64_t pid) {
+  return first_line(("/proc/" + std::to_string(pid) + "/stat").c_str());
+}
+
 /// Start time of a process; nothing: none, or only its exit status remains.
-std::optional<std::uint64_t> start_of(std::int64_t pid) {
-  const auto line = first_line(("/proc/" + std::to_string(pid) + "/stat").c_str());
+std::optional<std::uint64_t> start_in(std::string_view line) {
   const auto name_end = line.rfind(')');  // the name may hold spaces and brackets
   if (name_end == std::string::npos) return std::nullopt;
-  const auto fields = split(std::string_view{line}.substr(name_end + 1), ' ');
+  const auto fields = split(line.substr(name_end + 1), ' ');
   constexpr std::size_t kStart = 20;  // the 22nd field of all; the first of these is the empty one
   if (fields.size() <= kStart || fields[1] == "Z" || fields[1] == "X") return std::nullopt;
   return parse_number<std::uint64_t>(fields[kStart]);
@@ -227,7 +232,7 @@ Writer this_writer() {
   Writer writer;
   writer.place = this_place();
   writer.pid = ::getpid();
-  writer.start = start_of(writer.pid).value_or(0);
+  writer.start = start_in(facts_of(writer.pid)).value_or(0);
   const auto job = environment(worker_env::kAccJobId);
   writer.job = job.empty() ? 0 : digest(job);
   writer.round = parse_number<std::uint64_t>(environment(worker_env::kAccRound)).value_or(0);
@@ -260,7 +265,10 @@ std::optional<Writer> writer_of(std::string_view temporary_name) {
 
 bool is_gone(const Writer& writer, const Writer& self) {
   if (writer.job != 0 && writer.job == self.job && writer.round < self.round) return true;
-  return writer.place == self.place && start_of(writer.pid) != writer.start;
+  if (writer.place != self.place) return false;
+  const auto facts = facts_of(writer.pid);
+  if (!facts.empty()) return start_in(facts) != writer.start;
+  return ::kill(static_cast<pid_t>(writer.pid), 0) != 0 && errno == ESRCH;
 }
 
 void make_folders(FileOps& files, const fs::path& path) {

@@ -31,8 +31,9 @@ struct Writer {
 /// ".tmp-acc.<place>.<pid>.<start>.<job>.<round>.<count>.checkpoint_7"; a long target is cut.
 [[nodiscard]] std::string temporary_name(const Writer& writer, std::string_view target);
 [[nodiscard]] std::optional<Writer> writer_of(std::string_view temporary_name);
-/// Is this writer certainly gone? In the same place if its process is; elsewhere if this process is
-/// of a later round of its job, as rounds never overlap.
+/// Is this writer certainly gone? In the same place if its process is, and where /proc hides it
+/// (hidepid) if there is none of its number; elsewhere if this process is of a later round of its
+/// job, as rounds never overlap.
 [[nodiscard]] bool is_gone(const Writer& writer, const Writer& self);
 
 /// Names like those of checkpoints, but with a number above kMaxCheckpointNumber.

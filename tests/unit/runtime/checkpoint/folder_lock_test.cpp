@@ -8,8 +8,10 @@
 
 #include <fcntl.h>
 #include <grp.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -121,7 +123,72 @@ std::string refusal(const fs::path& folder) {
   return {};
 }
 
+constexpr int kNotAllowed = 77;
+
+/// Runs as root in a pid namespace of its own, whose /proc shows users only their own processes.
+/// @return of `work`; kNotAllowed: there can be no such namespace here
+int with_hidden_processes(const std::function<int()>& work) {
+  const auto code_of = [](pid_t child) {
+    int status = 0;
+    return ::waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+  };
+  const pid_t outer = ::fork();
+  if (outer != 0) return code_of(outer);
+  if (::unshare(CLONE_NEWNS | CLONE_NEWPID) != 0) ::_exit(kNotAllowed);
+  const pid_t inner = ::fork();
+  if (inner != 0) ::_exit(code_of(inner));
+  const bool is_made = ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+                       ::mount("proc", "/proc", "proc", 0, "hidepid=2") == 0;
+  ::_exit(is_made ? work() : kNotAllowed);
+}
+
+/// A process of another user, in which `work` gives the exit code.
+pid_t as_user(uid_t user, const std::function<int()>& work) {
+  const pid_t pid = ::fork();
+  if (pid != 0) return pid;
+  ::umask(0);
+  if (::setgroups(0, nullptr) != 0 || ::setgid(user) != 0 || ::setuid(user) != 0) ::_exit(2);
+  try {
+    ::_exit(work());
+  } catch (...) {
+    ::_exit(1);
+  }
+}
+
 }  // namespace
+
+TEST_CASE("with hidepid=2 the lock of another user's living job was taken away",
+          "[runtime][checkpoint]") {
+  const TemporaryFolder folder;
+  fs::permissions(folder.path(), fs::perms::all);
+  const int code = with_hidden_processes([&] {
+    std::array<int, 2> ready{};
+    if (::pipe(ready.data()) != 0) return 3;
+    const pid_t holder = as_user(1001, [&] {
+      FolderLock lock;
+      lock.take(folder.path());
+      if (::write(ready[1], "x", 1) == 1) ::pause();
+      return 0;
+    });
+    ::close(ready[1]);
+    char one = 0;
+    if (::read(ready[0], &one, 1) != 1) return 4;
+    const auto is_refused = [&] {
+      int status = 0;
+      ::waitpid(as_user(1002, [&] { return refusal(folder.path()).empty() ? 0 : 1; }), &status, 0);
+      return status != 0;
+    };
+    if (!is_refused()) return 5;
+    ::kill(holder, SIGKILL);
+    ::waitpid(holder, nullptr, 0);
+    return is_refused() ? 6 : 0;  // a dead one's is no obstacle
+  });
+  if (code == kNotAllowed) {
+    WARN("skipped: a /proc with hidepid=2 can't be mounted here");
+    return;
+  }
+  CHECK(code == 0);
+}
 
 TEST_CASE("two jobs don't write checkpoints into one folder", "[runtime][checkpoint]") {
   const TemporaryFolder folder;
