@@ -48,9 +48,7 @@ int run(const std::vector<std::string>& words) {
   const int exit = carry_out(command);
   if (output_failure() == 0) return exit;
   tell(system_error(output_failure(), "can't write to the standard output").what);
-  // These end as the job does.
-  const bool is_of_job = command.verb == "submit" || command.verb == "attach";
-  return exit != code(CtlExit::done) || is_of_job ? exit : code(CtlExit::failed);
+  return exit != code(CtlExit::done) ? exit : code(CtlExit::failed);
 }
 
 }  // namespace

@@ -701,6 +701,14 @@ class Real(CtlTest):
         self.ctl("rm", "hello")
         self.ctl("status", "hello", code=3)
 
+    def test_what_a_full_disk_did_not_take_of_a_job_was_a_success(self):
+        job = ("--", "--num_processes", "1", "--no_python", "echo", "x")
+        for words in (["submit", *job], ["submit", "--detach", *job], ["attach", "--all", "full"]):
+            if words[0] == "attach":
+                self.ctl("submit", "--name", "full", *job)
+            with open("/dev/full", "w") as full:
+                self.assertIn("can't write to the standard output: No space left on device", self.ctl(*words, code=1, stdout=full)[1])
+
     def test_a_running_job_is_shown_restarted_and_stopped(self):
         job = self.submit("sleep", "100")
         self.state_is(job, "running")
