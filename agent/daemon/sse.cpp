@@ -1,5 +1,6 @@
 #include "agent/daemon/sse.hpp"
 
+#include "common/json_bytes.hpp"
 #include "common/text.hpp"
 
 #include <nlohmann/json.hpp>
@@ -28,10 +29,31 @@ std::optional<LogOffsets> parse_log_offsets(std::string_view text) {
   return LogOffsets{*out, *err};
 }
 
+namespace {
+
+/// Of whole lines: those before the first that isn't UTF-8; if that's the first, all to the last
+/// such one. Their marked form would make other lines unreadable for people; each with an event of
+/// its own would be slow.
+std::size_t lines_of_one_kind(std::string_view lines) {
+  if (is_utf8(lines)) return lines.size();
+  std::size_t last_bad = 0;  // behind it
+  for (std::size_t begin = 0; begin < lines.size();) {
+    const auto end = lines.find('\n', begin) + 1;
+    if (!is_utf8(lines.substr(begin, end - begin))) {
+      if (last_bad == 0 && begin > 0) return begin;
+      last_bad = end;
+    }
+    begin = end;
+  }
+  return last_bad;
+}
+
+}  // namespace
+
 std::size_t whole_part(std::string_view bytes, bool takes_partial_line) {
   if (!takes_partial_line) {
     const auto end = bytes.rfind('\n');
-    return end == std::string_view::npos ? 0 : end + 1;
+    return end == std::string_view::npos ? 0 : lines_of_one_kind(bytes.substr(0, end + 1));
   }
   // Back to the start of the last character, if it is cut off; at most 3 bytes.
   for (std::size_t back = 1; back <= 3 && back <= bytes.size(); ++back) {
@@ -44,7 +66,7 @@ std::size_t whole_part(std::string_view bytes, bool takes_partial_line) {
 }
 
 std::string json_string(std::string_view bytes) {
-  return nlohmann::json(bytes).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return nlohmann::json(json_text_of(bytes)).dump();
 }
 
 }  // namespace acc::agent::daemon

@@ -26,11 +26,12 @@ struct LogOffsets {
 /// Of Last-Event-ID; nothing if it isn't one of ours.
 [[nodiscard]] std::optional<LogOffsets> parse_log_offsets(std::string_view text);
 
-/// Where the first event of `bytes` may end: behind the last line's end; if `takes_partial_line`,
-/// behind the last whole character. 0: nothing to send yet.
+/// Where the first event of `bytes` may end: behind the last line's end, but lines that aren't
+/// UTF-8 are apart from those before and behind them; if `takes_partial_line`, behind the last
+/// whole character. 0: nothing to send yet.
 [[nodiscard]] std::size_t whole_part(std::string_view bytes, bool takes_partial_line);
 
-/// `bytes` as a JSON string. What isn't UTF-8 is replaced by U+FFFD.
+/// `bytes` as a JSON string, by json_text_of(): what isn't UTF-8 as Latin-1 behind U+0001.
 [[nodiscard]] std::string json_string(std::string_view bytes);
 
 }  // namespace acc::agent::daemon

@@ -1,5 +1,6 @@
 #include "launcher/ctl/follow.hpp"
 
+#include "common/json_bytes.hpp"
 #include "common/plain_text.hpp"
 #include "common/text.hpp"
 #include "launcher/ctl/sse_reader.hpp"
@@ -168,7 +169,7 @@ class OutputStream : public Stream {
     }
     const bool is_error = event.name == "stderr";
     if ((!is_error && event.name != "stdout") || !data.is_string()) return std::nullopt;
-    const auto& text = data.get_ref<const std::string&>();
+    const auto text = bytes_of(data.get_ref<const std::string&>());
     const int fd = is_error ? STDERR_FILENO : STDOUT_FILENO;
     const bool is_escaped = wish_.is_escaped && ::isatty(fd) == 1;
     const auto safe = is_escaped ? safe_[is_error ? 1 : 0].add(text) : std::string{};

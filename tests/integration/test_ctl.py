@@ -709,6 +709,17 @@ class Real(CtlTest):
             with open("/dev/full", "w") as full:
                 self.assertIn("can't write to the standard output: No space left on device", self.ctl(*words, code=1, stdout=full)[1])
 
+    def test_bytes_that_are_not_utf8_came_changed(self):
+        data = b"gr\xc3\xb6\xc3\x9fe\n" + bytes(range(256)) + b"\n" + b"\x01\xe9t\xe9\ngood\n" + b"".join(bytes([b, b, 10]) for b in range(255, -1, -1))
+        with open(f"{self.runtime}/data", "wb") as file:
+            file.write(data)
+        for words in (["submit", "--name", "bytes", "--", "--num_processes", "1", "--no_python", "cat", f"{self.runtime}/data"],
+                      ["attach", "--all", "bytes"], ["logs", "--follow", "bytes"], ["logs", "bytes"]):
+            with open(f"{self.runtime}/got", "w+b") as got:
+                self.ctl(*words, stdout=got)
+                got.seek(0)
+                self.assertIn(data, got.read().replace(b"[default0]:", b""), words)
+
     def test_a_running_job_is_shown_restarted_and_stopped(self):
         job = self.submit("sleep", "100")
         self.state_is(job, "running")

@@ -31,8 +31,17 @@ TEST_CASE("an event ends with a line, or at least with a character", "[agent][ht
   CHECK(whole_part("", true) == 0);
 }
 
+TEST_CASE("lines that aren't UTF-8 leave others as they are", "[agent][http]") {
+  CHECK(whole_part("good\nbad\xff\n\xfe\ngood\n", false) == 5);
+  CHECK(whole_part("bad\xff\n\xfe\ngood\n", false) == 7);
+  CHECK(whole_part("bad\xff\ngood\n\xfe\ngood\n", false) == 12);  // events are few
+  CHECK(whole_part("good\n", false) == 5);
+  CHECK(whole_part("good\nbad\xff", false) == 5);
+}
+
 TEST_CASE("any bytes become one line of JSON", "[agent][http]") {
   CHECK(json_string("a\r\"b\"\n") == R"("a\r\"b\"\n")");
-  CHECK(json_string("x\xff") == "\"x\xef\xbf\xbd\"");
+  CHECK(json_string("gr\xc3\xb6\xc3\x9f") == "\"gr\xc3\xb6\xc3\x9f\"");
+  CHECK(json_string("x\xff") == "\"\\u0001x\xc3\xbf\"");
   CHECK(json_string(std::string_view{"\0", 1}) == R"("\u0000")");
 }
