@@ -1,5 +1,7 @@
 #include "runtime/selftest/results.hpp"
 
+#include <nlohmann/json.hpp>
+
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -9,21 +11,7 @@
 namespace acc::selftest {
 
 std::string quoted(const std::string& text) {
-  std::string made = "\"";
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      made += '\\';
-      made += c;
-    } else if (byte < 0x20 || byte > 0x7E) {
-      char escape[8];
-      std::snprintf(escape, sizeof escape, "\\u%04x", byte);
-      made += escape;
-    } else {
-      made += c;
-    }
-  }
-  return made + '"';
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 std::string ranks_text(const runtime::ProcessGroup& group) {

@@ -51,7 +51,7 @@ class Results {
 };
 
 [[nodiscard]] std::string ranks_text(const runtime::ProcessGroup& group);  ///< "3 ranks"
-/// "text" as a JSON string.
+/// `text` as a JSON string; what isn't UTF-8 is replaced by U+FFFD.
 [[nodiscard]] std::string quoted(const std::string& text);
 
 }  // namespace acc::selftest
