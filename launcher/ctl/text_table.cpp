@@ -1,6 +1,7 @@
 #include "launcher/ctl/text_table.hpp"
 
 #include "common/text.hpp"
+#include "launcher/ctl/text_width.hpp"
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -25,7 +26,7 @@ std::string table_text(const std::vector<std::vector<std::string>>& rows, std::s
   for (const auto& row : rows) {
     widths.resize(std::max(widths.size(), row.size()));
     for (std::size_t i = 0; i < row.size(); ++i)
-      widths[i] = std::max(widths[i], printable(row[i], kWidestCell).size());
+      widths[i] = std::max(widths[i], width_of(printable(row[i], kWidestCell)));
   }
   if (widths.empty()) return {};
   std::size_t before_last = 0;
@@ -36,11 +37,9 @@ std::string table_text(const std::vector<std::vector<std::string>>& rows, std::s
   for (const auto& row : rows) {
     std::string line;
     for (std::size_t i = 0; i < row.size(); ++i) {
-      auto cell = printable(row[i], kWidestCell);
-      if (i + 1 == widths.size() && cell.size() > widths[i])
-        cell = cell.substr(0, widths[i] - 2) + "..";
+      const auto cell = shortened(printable(row[i], kWidestCell), widths[i]);
       line += cell;
-      if (i + 1 < row.size()) line.append(widths[i] - cell.size() + kGap, ' ');
+      if (i + 1 < row.size()) line.append(widths[i] - width_of(cell) + kGap, ' ');
     }
     line.erase(line.find_last_not_of(' ') + 1);
     out += line + "\n";

@@ -121,7 +121,7 @@ FLOORS = {
         "programs": "acc_config_main",
     },
     "launcher/ctl": {
-        "words": "verbs command pages text_table",
+        "words": "verbs command pages text_table text_width",
         "formats": "sse_reader http_response job_list bridge_command bridge_requests bridge_answers bridge_machine",
         "connections": "wire nonblocking_exchange event_follower places launches",
         "verbs": "outcome invocation follow submit output show steer",

@@ -1,3 +1,4 @@
+#include "common/json_bytes.hpp"
 #include "common/text.hpp"
 #include "launcher/ctl/command.hpp"
 #include "launcher/ctl/http_response.hpp"
@@ -197,6 +198,17 @@ TEST_CASE("a table fits the terminal, and its last column gives way", "[ctl]") {
   CHECK(holds(text, "xx..\n"));
   CHECK(table_text({}, 80).empty());
   CHECK_FALSE(table_text({{std::string(300, 'a'), "bbbbbbbbbbbbbbbbbbbbbb"}}, 10).empty());
+}
+
+TEST_CASE("names with umlauts shifted the columns of a table, and were cut within a character",
+          "[ctl]") {
+  CHECK(table_text({{"ID", "STATE"}, {"größe", "done"}, {"東京", "done"}}, 80) ==
+        "ID     STATE\ngröße  done\n東京   done\n");
+  for (std::size_t width = 10; width < 20; ++width) {
+    const auto text = table_text({{"ID", "COMMAND"}, {"a", "ö東ö東ö東ö東ö東ö東"}}, width);
+    CHECK(is_utf8(text));
+    CHECK_THAT(text, Catch::EndsWith("..\n"));
+  }
 }
 
 TEST_CASE("nothing foreign reaches the terminal as it is", "[ctl]") {
