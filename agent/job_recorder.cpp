@@ -18,8 +18,10 @@ namespace acc::agent {
 namespace {
 
 // A folder of log files that could not be made is where nothing is.
+// One that can't be asked for is taken to be.
 std::string if_it_is_there(std::string folder) {
   std::error_code unknown;
+  if (!file_system_answers(folder)) return folder;
   return std::filesystem::is_directory(folder, unknown) ? std::move(folder) : std::string{};
 }
 
@@ -237,10 +239,7 @@ JobReport JobRecorder::report(const JobEnd& job) const {
     }
   }
   report.losses = output_.losses();
-  if (run_folder_.holds_logs()) {
-    const auto& folder = run_folder_.path();
-    report.log_folder = file_system_answers(folder) ? if_it_is_there(folder) : folder;
-  }
+  if (run_folder_.holds_logs()) report.log_folder = if_it_is_there(run_folder_.path());
   return report;
 }
 

@@ -26,6 +26,27 @@ std::string on_node(const Failure& failure) {
          name_of_place(failure.node, failure.host) + " " + failure.cause;
 }
 
+constexpr const char* kJustChanged = "its coordinator has just changed: try again";
+
+std::string why_no_restart_in(MembershipPhase phase) {
+  switch (phase) {
+    case MembershipPhase::gathering:
+      return "no worker runs now: the job waits for its nodes, and all workers start anew with the "
+             "next round";
+    case MembershipPhase::assigning:
+      return "its workers are just being started";
+    case MembershipPhase::stopping:
+    case MembershipPhase::running:
+    case MembershipPhase::backing_off:
+      return {};
+    case MembershipPhase::closed:
+      return "the job is over";
+    case MembershipPhase::stepped_down:
+      break;
+  }
+  return kJustChanged;
+}
+
 }  // namespace
 
 void Membership::on(NodeIndex index, const Ready& ready, Instant now, MembershipActions& out) {
@@ -155,26 +176,11 @@ void Membership::on(NodeIndex index, const Stopped& stopped, Instant now, Member
 
 std::string Membership::why_no_restart() const {
   if (end_signal_.signo != 0) return "the job is being stopped";
-  switch (phase_) {
-    case MembershipPhase::gathering:
-      return "no worker runs now: the job waits for its nodes, and all workers start anew with the "
-             "next round";
-    case MembershipPhase::assigning:
-      return "its workers are just being started";
-    case MembershipPhase::stopping:
-      if (recovered_unconfirmed_) break;
-      if (failures_.now && failures_.now->kind == Failure::Kind::cannot_start)
-        return "its workers can't be started";
-      return {};
-    case MembershipPhase::running:
-    case MembershipPhase::backing_off:
-      return {};
-    case MembershipPhase::closed:
-      return "the job is over";
-    case MembershipPhase::stepped_down:
-      break;
-  }
-  return "its coordinator has just changed: try again";
+  if (phase_ == MembershipPhase::stopping && recovered_unconfirmed_) return kJustChanged;
+  if (phase_ == MembershipPhase::stopping && failures_.now &&
+      failures_.now->kind == Failure::Kind::cannot_start)
+    return "its workers can't be started";
+  return why_no_restart_in(phase_);
 }
 
 // The round ends without a failure, so that what follows is a restart that none of the budget is

@@ -96,7 +96,7 @@ FLOORS = {
         "interface": "caller_link jobs",
         "rules": "json_text job_machine slot_table prune_rules guardian_words job_record plan_program event_ring admission_rules",
         "system": "crash_point startup_pages process_identity same_mount user_file folder_tree state_mark job_folder job_group login_user guardian_process",
-        "service": "service_settings on_pool on_own_thread descriptor_waits job_files state_owner kept_job event_log job_processes trial_turns trial_processes launcher_trials job_pruner job_keeper job_file_loader admission node_drain job_service",
+        "service": "service_settings on_pool on_own_thread accounts descriptor_waits job_files state_owner kept_job event_log job_processes trial_turns trial_processes launcher_trials job_pruner job_keeper job_file_loader admission node_drain job_service",
         "http": "http_message http_parser http_reply_parser http_quota quota_owners signal_loop http_stream http_connection http_socket_file http_server sse",
         "api": "other_nodes token_issuer api_json api_body api_file_growth api_call api_rank_folders api_raw_log api_log_stream api_event_stream api_metrics api_routes",
         "peers": "peer_rules own_address peer_identity peer_check request_shares host_lookup cluster_secret peer_stream reserved_ports peer_dial peer_door kept_peers listing_turns peer_exchange peer_greeting peer_api peer_proxy "
