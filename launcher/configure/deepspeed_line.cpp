@@ -200,6 +200,23 @@ class DeepspeedLine {
 
 }  // namespace
 
+bool has_deepspeed_file(const launcher::Map& keys) {
+  const auto* section = value_of(keys, "deepspeed_config");
+  const auto* file = section == nullptr || section->map() == nullptr
+                         ? nullptr
+                         : value_of(*section->map(), "deepspeed_config_file");
+  return file != nullptr && !file->is_none() && python_text(*file) != "none";
+}
+
+bool is_of_deepspeed_file(std::string_view key) {
+  // As DeepSpeedPlugin of Accelerate 1.x lists them.
+  constexpr std::string_view kKeys[] = {
+      "gradient_accumulation_steps", "gradient_clipping",      "zero_stage",
+      "offload_optimizer_device",    "offload_param_device",   "offload_param_nvme_path",
+      "offload_optimizer_nvme_path", "zero3_save_16bit_model", "mixed_precision"};
+  return std::ranges::find(kKeys, key) != std::end(kKeys);
+}
+
 bool ignores_visible_devices(std::span<const std::string> words) {
   const auto flags = read_deepspeed_flags(words);
   const auto* nodes = last_of(flags, "@hosts");

@@ -3,6 +3,7 @@
 #include "common/text.hpp"
 #include "launcher/cli.hpp"
 #include "launcher/configure/config_map.hpp"
+#include "launcher/configure/deepspeed_line.hpp"
 #include "launcher/configure/refusals.hpp"
 #include "launcher/configure/torchrun_settings.hpp"
 #include "launcher/configure/unexpanded.hpp"
@@ -84,10 +85,21 @@ class KnownFlags {
                                   "nnodes"_key,
                                   "rdzv_endpoint"_key};
     if (std::ranges::find(kElsewhere, option.key) != std::end(kElsewhere)) return;
+    if (is_of_deepspeed_file(row.name) && reads_deepspeed_file()) {
+      done_.notes.push_back(option.spelled +
+                            " stays a flag: in a file Accelerate refuses it beside "
+                            "deepspeed_config_file");
+      return keep_flag(row, option.word);
+    }
     if (row.place != Place::nowhere) return put_value(done_.map, row, option.value);
     done_.notes.push_back(option.spelled + " is no key of a config file: it stays a flag");
     if (option.key != "env"_key) return keep_flag(row, option.word);
     for (const auto& variable : line_.env) keep_flag(row, variable);
+  }
+
+  [[nodiscard]] bool reads_deepspeed_file() const {
+    const auto file = word("deepspeed_config_file"_key);
+    return file.empty() ? has_deepspeed_file(done_.map) : file != "none";
   }
 
   void keep_flag(const launcher::KeyRow& row, const std::string& word) {

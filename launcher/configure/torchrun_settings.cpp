@@ -3,6 +3,7 @@
 #include "common/text.hpp"
 #include "launcher/config_keys.hpp"
 #include "launcher/configure/config_map.hpp"
+#include "launcher/configure/deepspeed_line.hpp"
 
 #include <algorithm>
 
@@ -62,7 +63,11 @@ void put_setting(ForeignLine& line, const KeyRow& row, const Environment& enviro
     line.notes.push_back("left out: " + name + ": " + value.error().what);
     return;
   }
-  put_in_place(line.map, row, std::move(*value));
+  if (is_of_deepspeed_file(row.name) && has_deepspeed_file(line.map)) {
+    line.flags.insert(line.flags.end(), {"--" + std::string{row.name}, text});
+  } else {
+    put_in_place(line.map, row, std::move(*value));
+  }
   line.notes.push_back("the line leaves " + std::string{row.name} +
                        " to the environment: " + printable(text, 60) + " by " + name);
 }

@@ -444,6 +444,19 @@ class Reading(Folder):
                 for plan, file in in_front, inherited:
                     self.assertEqual(self.differences(direct, plan, is_any_port), {}, file)
 
+    def test_each_worker_of_a_converted_line_with_deepspeeds_own_file_raised(self):
+        write(self.at("facts.json"), json.dumps({"gpus": 2, "deepspeed": "0.15.0"}))
+        # What DeepSpeedPlugin of Accelerate refuses beside a deepspeed_config_file.
+        refused = {"gradient_accumulation_steps", "gradient_clipping", "zero_stage", "offload_optimizer_device", "offload_param_device",
+                   "offload_param_nvme_path", "offload_optimizer_nvme_path", "zero3_save_16bit_model", "mixed_precision"}
+        for line in ("deepspeed --num_gpus 2 t.py --deepspeed_config ds.json",
+                     "accelerate launch --num_processes 2 --use_deepspeed --deepspeed_config_file ds.json --zero_stage 2 --mixed_precision bf16 t.py"):
+            with self.subTest(line=line):
+                plan, file = self.converted_plan(line.split(), {})
+                self.assertEqual(plan["env", "ACCELERATE_DEEPSPEED_CONFIG_FILE"], "ds.json")
+                self.assertFalse(refused & set(plan["env", "ACCELERATE_CONFIG_DS_FIELDS"].split(",")), file)
+                self.assertEqual(plan["env", "ACCELERATE_MIXED_PRECISION"], "bf16" if "bf16" in line else "no")
+
     def test_accelerate_launch_without_a_count_is_converted_and_starts(self):
         write(self.at("t.py"), "print('started')\n")
         for flags in ("--multi_gpu", "--cpu", "--use_fsdp", "--use_megatron_lm", "--multi_gpu --gpu_ids 0"):

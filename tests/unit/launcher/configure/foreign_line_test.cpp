@@ -528,6 +528,37 @@ TEST_CASE("deepspeed's flags are keys of its section", "[configure][foreign]") {
   CHECK(at(all, "deepspeed_config") == "{'deepspeed_hostfile': 'hosts4'}");
 }
 
+TEST_CASE(
+    "each worker of a converted line with DeepSpeed's own file raised, as Accelerate refuses it "
+    "beside mixed_precision",
+    "[configure][foreign]") {
+  const auto line = read("deepspeed --num_gpus 2 t.py --deepspeed_config ds.json");
+  CHECK(at(line, "deepspeed_config") == "{'deepspeed_config_file': 'ds.json'}");
+  CHECK(at(line, "mixed_precision") == "(none)");
+  CHECK(at(read("deepspeed --num_gpus 2 t.py"), "mixed_precision") == "no");
+  const std::string flags =
+      "--mixed_precision bf16 --gradient_clipping 1.0 --zero3_init_flag true t.py";
+  const auto given =
+      read("accelerate launch --num_processes 2 --use_deepspeed --deepspeed_config_file ds.json " +
+           flags);
+  CHECK(at(given, "mixed_precision") == "(none)");
+  CHECK(at(given, "deepspeed_config") ==
+        "{'deepspeed_config_file': 'ds.json', 'zero3_init_flag': 'true'}");
+  CHECK(acc::join(given.flags, " ") == "--mixed_precision bf16 --gradient_clipping 1.0");
+  CHECK(has_note(given, "--gradient_clipping stays a flag"));
+  const Map base{{"distributed_type", Value{"DEEPSPEED"}},
+                 {"num_processes", Value{std::int64_t{2}}},
+                 {"deepspeed_config", Value{Map{{"deepspeed_config_file", Value{"ds.json"}}}}}};
+  const auto in_base = read("accelerate launch --config_file f.yaml --zero_stage 2 t.py", 0, base);
+  CHECK(acc::join(in_base.flags, " ") == "--zero_stage 2");
+  CHECK(at(in_base, "mixed_precision") == "(none)");
+  const auto exported = read(
+      "ACCELERATE_MIXED_PRECISION=bf16 torchrun --nproc_per_node 2 --use_deepspeed "
+      "--deepspeed_config_file ds.json t.py");
+  CHECK(at(exported, "mixed_precision") == "(none)");
+  CHECK(acc::join(exported.flags, " ") == "--mixed_precision bf16");
+}
+
 TEST_CASE("the devices that deepspeed --include names are counted", "[configure][foreign]") {
   const auto line = read("deepspeed --include localhost:0,1 train.py");
   CHECK(at(line, "num_processes") == "2");
