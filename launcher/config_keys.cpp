@@ -140,6 +140,12 @@ std::string_view section_prefix(Place place) {
   return found == std::end(kSections) ? std::string_view{} : found->prefix;
 }
 
+std::string name_in_section(Place place, const std::string& name) {
+  const auto prefix = section_prefix(place);
+  if (prefix.empty() || name.starts_with(prefix)) return name;
+  return std::string{prefix} + (prefix.ends_with('_') ? "" : "_") + name;
+}
+
 Place section_of(std::string_view name) {
   const auto found = std::ranges::find(kSections, name, &Section::name);
   return found == std::end(kSections) ? Place::nowhere : found->place;

@@ -25,6 +25,8 @@ namespace acc::launcher {
 [[nodiscard]] std::string_view section_name(Place place);
 /// What a key of this section gets in front if it lacks it; "" if nothing.
 [[nodiscard]] std::string_view section_prefix(Place place);
+/// `name` with the prefix of its section, which may be left out in the file.
+[[nodiscard]] std::string name_in_section(Place place, const std::string& name);
 /// Place of the section with this name, `nowhere` if there is none.
 [[nodiscard]] Place section_of(std::string_view name);
 

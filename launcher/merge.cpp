@@ -47,13 +47,6 @@ bool is_base_60(const KeyRow& row, const Value& value) {
          value.spelled.find(':') != std::string::npos;
 }
 
-/// With the prefix of its section, which may be left out in the file.
-std::string name_in_section(Place place, const std::string& name) {
-  const auto prefix = section_prefix(place);
-  if (prefix.empty() || name.starts_with(prefix)) return name;
-  return std::string{prefix} + (prefix.ends_with('_') ? "" : "_") + name;
-}
-
 /// The key of this section that was meant; empty if none is near.
 std::string_view nearest_in_section(Place place, std::string_view name) {
   std::vector<std::string_view> names;

@@ -12,7 +12,8 @@ namespace acc::configure {
 namespace {
 
 Map& section_of(Map& map, std::string_view name) {
-  if (value_of(map, name) == nullptr) put(map, name, Value{Map{}});
+  const auto* there = value_of(map, name);
+  if (there == nullptr || there->map() == nullptr) put(map, name, Value{Map{}});  // or null
   const auto found = std::ranges::find(map, name, &Entry::key);
   return std::get<Map>(found->value.data);
 }
@@ -203,6 +204,26 @@ void put(Map& map, std::string_view key, Value value) {
 
 void put_in_section(Map& map, std::string_view section, std::string_view key, Value value) {
   put(section_of(map, section), key, std::move(value));
+}
+
+void put_key(Map& map, const launcher::KeyRow& row, Value value) {
+  const auto section = launcher::section_name(row.place);
+  if (section.empty()) return put(map, row.name, std::move(value));
+  std::erase_if(section_of(map, section), [&](const Entry& entry) {
+    return entry.key != row.name && launcher::name_in_section(row.place, entry.key) == row.name;
+  });
+  put_in_section(map, section, row.name, std::move(value));
+}
+
+const Value* value_of_key(const Map& map, const launcher::KeyRow& row) {
+  const auto section = launcher::section_name(row.place);
+  if (section.empty()) return value_of(map, row.name);
+  const auto* keys = value_of(map, section);
+  if (keys == nullptr || keys->map() == nullptr) return nullptr;
+  const auto found = std::ranges::find_if(*keys->map(), [&](const Entry& entry) {
+    return launcher::name_in_section(row.place, entry.key) == row.name;
+  });
+  return found == keys->map()->end() ? nullptr : &found->value;
 }
 
 bool is_key_of_accelerate(std::string_view key) {

@@ -2,6 +2,7 @@
 
 #include "launcher/config.hpp"
 #include "launcher/configure/question.hpp"
+#include "launcher/key_row.hpp"
 
 #include <string>
 
@@ -30,6 +31,10 @@ void put(Map& map, std::string_view key, Value value);
 /// The section is made where there is none.
 void put_in_section(Map& map, std::string_view section, std::string_view key, Value value);
 [[nodiscard]] const Value* value_of(const Map& map, std::string_view key);
+/// Of a key of acc-launch's table, in its section, where its prefix may be left out. A value that
+/// is put replaces one under either name: of both the last counts.
+void put_key(Map& map, const launcher::KeyRow& row, Value value);
+[[nodiscard]] const Value* value_of_key(const Map& map, const launcher::KeyRow& row);
 /// Drops top-level nulls and empty mappings; an empty mapping within a section becomes null.
 [[nodiscard]] Map without_empty(Map map);
 

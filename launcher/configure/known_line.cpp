@@ -29,12 +29,6 @@ namespace {
 
 constexpr const char* kCounts[] = {"num_processes", "nproc_per_node", "nnodes"};
 
-void put_value(Map& map, const launcher::KeyRow& row, const Value& value) {
-  const auto section = launcher::section_name(row.place);
-  if (section.empty()) return put(map, row.name, value);
-  put_in_section(map, section, row.name, value);
-}
-
 /// torchrun's and Accelerate's flags, which acc-launch knows all.
 class KnownFlags {
  public:
@@ -91,7 +85,7 @@ class KnownFlags {
                             "deepspeed_config_file");
       return keep_flag(row, option.word);
     }
-    if (row.place != Place::nowhere) return put_value(done_.map, row, option.value);
+    if (row.place != Place::nowhere) return put_key(done_.map, row, option.value);
     done_.notes.push_back(option.spelled + " is no key of a config file: it stays a flag");
     if (option.key != "env"_key) return keep_flag(row, option.word);
     for (const auto& variable : line_.env) keep_flag(row, variable);

@@ -15,25 +15,6 @@ using launcher::Environment;
 using launcher::Group;
 using launcher::KeyRow;
 
-const Value* value_in(const Map& map, const KeyRow& row) {
-  const auto section = launcher::section_name(row.place);
-  if (section.empty()) return value_of(map, row.name);
-  const auto* keys = value_of(map, section);
-  if (keys == nullptr || keys->map() == nullptr) return nullptr;
-  const auto* value = value_of(*keys->map(), row.name);
-  const auto prefix = launcher::section_prefix(row.place);
-  if (value != nullptr || !row.name.starts_with(prefix)) return value;
-  auto rest = row.name.substr(prefix.size());  // in the file the prefix may be left out
-  if (rest.starts_with('_')) rest.remove_prefix(1);
-  return value_of(*keys->map(), rest);
-}
-
-void put_in_place(Map& map, const KeyRow& row, Value value) {
-  const auto section = launcher::section_name(row.place);
-  if (section.empty()) return put(map, row.name, std::move(value));
-  put_in_section(map, section, row.name, std::move(value));
-}
-
 void put_grace(Map& map, const Environment& environment) {
   if (value_of(map, "grace") != nullptr) return;
   const auto asked = launcher::variable(environment, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
@@ -57,7 +38,7 @@ Result<Value> read_value(const KeyRow& row, const std::string& text) {
 void put_setting(ForeignLine& line, const KeyRow& row, const Environment& environment) {
   const std::string name{row.variable};
   const std::string text{launcher::variable(environment, name)};
-  if (text.empty() || value_in(line.map, row) != nullptr) return;
+  if (text.empty() || value_of_key(line.map, row) != nullptr) return;
   auto value = read_value(row, text);
   if (!value) {
     line.notes.push_back("left out: " + name + ": " + value.error().what);
@@ -66,7 +47,7 @@ void put_setting(ForeignLine& line, const KeyRow& row, const Environment& enviro
   if (is_of_deepspeed_file(row.name) && has_deepspeed_file(line.map)) {
     line.flags.insert(line.flags.end(), {"--" + std::string{row.name}, text});
   } else {
-    put_in_place(line.map, row, std::move(*value));
+    put_key(line.map, row, std::move(*value));
   }
   line.notes.push_back("the line leaves " + std::string{row.name} +
                        " to the environment: " + printable(text, 60) + " by " + name);

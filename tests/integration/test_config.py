@@ -457,6 +457,18 @@ class Reading(Folder):
                 self.assertFalse(refused & set(plan["env", "ACCELERATE_CONFIG_DS_FIELDS"].split(",")), file)
                 self.assertEqual(plan["env", "ACCELERATE_MIXED_PRECISION"], "bf16" if "bf16" in line else "no")
 
+    def test_a_flag_of_a_converted_line_lost_to_the_same_key_of_its_file_without_a_prefix(self):
+        write(self.at("facts.json"), json.dumps({"gpus": 2, "fp8": True}))
+        for file, flag in (("mixed_precision: fp8\nfp8_config: {backend: TE, margin: 0}\n", "--fp8_margin 2"),
+                           ("mixed_precision: fp8\nfp8_config: {backend: TE, fp8_margin: 0}\n", "--fp8_margin 2"),
+                           ("mixed_precision: bf16\ndynamo_config: {mode: max-autotune, backend: INDUCTOR}\n", "--dynamo_mode reduce-overhead")):
+            with self.subTest(file=file, flag=flag):
+                write(self.at("f.yaml"), "distributed_type: MULTI_GPU\nnum_processes: 2\n" + file)
+                words = ["--config_file", "f.yaml", *flag.split(), "t.py"]
+                direct = self.plan_of(words, {})
+                plan, written = self.converted_plan(["accelerate", "launch", *words], {})
+                self.assertEqual({way: pair for way, pair in self.differences(direct, plan, False).items() if way[0] == "env"}, {}, written)
+
     def test_accelerate_launch_without_a_count_is_converted_and_starts(self):
         write(self.at("t.py"), "print('started')\n")
         for flags in ("--multi_gpu", "--cpu", "--use_fsdp", "--use_megatron_lm", "--multi_gpu --gpu_ids 0"):

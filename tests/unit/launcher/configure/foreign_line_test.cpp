@@ -168,6 +168,15 @@ TEST_CASE("accelerate launch: a flag beats the file that the line names", "[conf
         "MULTI_CPU");
 }
 
+TEST_CASE("acc-config convert aborted at a flag whose section in the line's file is empty",
+          "[configure][foreign]") {
+  const Map base{{"distributed_type", Value{"MULTI_GPU"}},
+                 {"num_processes", Value{std::int64_t{2}}},
+                 {"fp8_config", Value{}}};
+  const auto line = read("accelerate launch --config_file f.yaml --fp8_margin 2 t.py", 0, base);
+  CHECK(at(line, "fp8_config") == "{'fp8_margin': 2}");
+}
+
 TEST_CASE("accelerate launch without a count is converted with every flag for the type",
           "[configure][foreign]") {
   constexpr std::pair<const char*, const char*> kTypes[] = {
