@@ -33,6 +33,9 @@ class DetectedFacts : public HostFacts {
   bool port_in_use(std::uint16_t port) override { return !port_is_free(port); }
   std::string why_port_taken(std::uint16_t port) override { return acc::why_port_taken(port); }
   std::string mpi() override { return mpirun_kind(); }
+  bool shows_packages(const std::string& interpreter) override {
+    return launcher::shows_packages(interpreter);
+  }
   bool fp8(const std::string& interpreter) override {
     for (const std::string_view module : {"transformer_engine", "msamp", "torchao"}) {
       if (has_module(interpreter, module)) return true;

@@ -33,11 +33,13 @@ class HostFacts {
   virtual std::string why_port_taken(std::uint16_t /*port*/) { return "is already in use"; }
   /// openmpi, intel (or another) or empty: no mpirun.
   virtual std::string mpi() = 0;
+  /// Whether it can be seen which packages this interpreter has.
+  virtual bool shows_packages(const std::string& /*interpreter*/) { return true; }
   /// Whether a backend for 8-bit floats is installed for this interpreter.
   virtual bool fp8(const std::string& interpreter) = 0;
   /// With its domain, if /etc/hosts gives it one.
   virtual std::string host_name() = 0;
-  /// Version of DeepSpeed installed for this interpreter; empty: none.
+  /// Version of DeepSpeed installed for this interpreter; empty: none, "0": it can't be told.
   virtual std::string deepspeed(const std::string& interpreter) = 0;
   /// The cores that workers may use, and where they lie.
   virtual CpuTopology topology() = 0;

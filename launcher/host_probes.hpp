@@ -39,10 +39,16 @@ std::string version_text(const std::string& program, std::chrono::milliseconds l
 /// Runs `mpirun --version` for at most two seconds: openmpi, intel (any other), or empty.
 std::string mpirun_kind();
 
-/// Looks into the site-packages that belong to this interpreter. Never runs Python.
+/// Looks into the site-packages that belong to this interpreter, the user's, and where their .pth
+/// files lead. Never runs Python.
 bool has_module(const std::string& interpreter, std::string_view module);
+/// False where the interpreter's packages can't be looked up, as it is no program of its own (a
+/// shim of pyenv's), or has no such folder.
+bool shows_packages(const std::string& interpreter);
 /// From the package's dist-info, else its version.py (Debian's python3-torch), else its egg-info;
 /// "0" if it is there without any of them; empty if it isn't there.
 std::string installed_version(const std::string& interpreter, std::string_view package);
+/// From its dist-info alone, as a package without a module of its own has it; empty: there is none.
+std::string listed_version(const std::string& interpreter, std::string_view package);
 
 }  // namespace acc::launcher

@@ -152,6 +152,11 @@ class Builder {
     variable("ACCELERATE_MIXED_PRECISION", word);
     if (word != "fp8") return;
     if (!facts_.fp8(interpreter)) {
+      if (!facts_.shows_packages(interpreter)) {
+        warn_of_unseen("Transformer Engine, MS-AMP or torchao, which mixed_precision fp8 needs",
+                       interpreter);
+        return fp8();
+      }
       complain(
           "FP8 is not available on this machine: mixed_precision fp8 needs Transformer Engine, "
           "MS-AMP or torchao in the Python that runs the script (" +
@@ -160,6 +165,12 @@ class Builder {
       return;
     }
     fp8();
+  }
+
+  /// Whether something is missing only the workers will say then.
+  void warn_of_unseen(const std::string& what, const std::string& interpreter) {
+    out_.warnings.push_back("whether " + interpreter + " has " + what +
+                            ", can't be seen without running it: the workers start all the same");
   }
 
   void fp8() {
@@ -269,14 +280,18 @@ class Builder {
   }
 
   void deepspeed(const std::string& interpreter, const std::string& cwd) {
-    const auto version = facts_.deepspeed(interpreter);
+    auto version = facts_.deepspeed(interpreter);
+    if (version.empty() && !facts_.shows_packages(interpreter)) {
+      warn_of_unseen("DeepSpeed, which this job needs", interpreter);
+      version = "0";
+    }
     if (version.empty()) {
       return complain("DeepSpeed is not installed for the Python that runs the script (" +
                           interpreter + "): run `pip install deepspeed`",
                       Errc::unavailable);
     }
     if (spec_.text("deepspeed_multinode_launcher"_key) == "nossh" &&
-        spec_.integer("num_machines"_key).value_or(1) > 1 &&
+        spec_.integer("num_machines"_key).value_or(1) > 1 && version != "0" &&
         version_parts(version) < version_parts("0.14.5")) {
       complain("deepspeed_multinode_launcher nossh needs DeepSpeed 0.14.5 or later, and " +
                    version + " is installed",

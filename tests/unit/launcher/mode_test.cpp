@@ -1,5 +1,6 @@
 #include "launcher/mode.hpp"
 
+#include "common/text.hpp"
 #include "tests/unit/launcher/trial.hpp"
 
 #include <catch2/catch.hpp>
@@ -22,6 +23,19 @@ TEST_CASE("fp8 passes unknown keys of its section on, as the original", "[launch
 TEST_CASE("fp8 without a backend is refused", "[launcher][mode]") {
   Trial c{{"--mixed_precision=fp8", "--num_processes=1", "s.py"}};
   CHECK(c.complaints().find("FP8 is not available") != std::string::npos);
+}
+
+TEST_CASE("a job was refused for a package that the Python behind a wrapper has",
+          "[launcher][mode]") {
+  for (const auto* words : {"--mixed_precision=fp8", "--use_deepspeed"}) {
+    Trial c{{words, "--num_processes=2", "s.py"}};
+    CHECK_FALSE(c.complaints().empty());
+    c.facts.shows = false;
+    const auto planned = c.planned();
+    CHECK(planned.complaints.empty());
+    CHECK(acc::join(planned.plan.warnings, "\n").find("can't be seen without running it") !=
+          std::string::npos);
+  }
 }
 
 TEST_CASE("Megatron's switches are true for any text, also for 'false'", "[launcher][mode]") {

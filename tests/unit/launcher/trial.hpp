@@ -25,6 +25,7 @@ struct FakeFacts : HostFacts {
   std::set<std::uint16_t> taken;
   std::string mpi_kind;
   bool has_fp8 = false;
+  bool shows = true;
   std::string deepspeed_version;
   std::string full_name = "node1";
   CpuTopology cpu_topology;
@@ -38,6 +39,7 @@ struct FakeFacts : HostFacts {
   std::uint32_t logical_cores() override { return cores * 2; }
   bool port_in_use(std::uint16_t port) override { return taken.contains(port); }
   std::string mpi() override { return mpi_kind; }
+  bool shows_packages(const std::string&) override { return shows; }
   bool fp8(const std::string&) override { return has_fp8; }
   std::string host_name() override { return full_name; }
   std::string deepspeed(const std::string&) override { return deepspeed_version; }
