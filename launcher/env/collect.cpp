@@ -131,8 +131,10 @@ Section about_python(const Environment& environment) {
       {"version", std::string{trim(launcher::version_text(program, kVersionTime))}});
   for (const char* package : {"torch", "accelerate", "transformers", "deepspeed", "numpy",
                               "nvidia_nccl_cu12", "nvidia_nccl_cu13"}) {
-    const auto found = launcher::installed_version(program, package);
-    if (found.empty() && std::string_view{package}.starts_with("nvidia")) continue;
+    const bool is_library = std::string_view{package}.starts_with("nvidia");  // in nvidia/nccl
+    const auto found = is_library ? launcher::listed_version(program, package)
+                                  : launcher::installed_version(program, package);
+    if (found.empty() && is_library) continue;
     section.facts.push_back({package, found == "0" ? "there, version not found" : found});
   }
   return section;

@@ -53,6 +53,24 @@ TEST_CASE("Debian's python3-torch, which has no dist-info, was there without a v
   CHECK(version("nothing").empty());
 }
 
+TEST_CASE("NCCL of pip, which has no module of its own, was never listed", "[env]") {
+  const acc::testing::TestFolder prefix;
+  const auto packages = prefix / "lib/python3.11/site-packages";
+  std::filesystem::create_directories(packages / "nvidia/nccl");
+  std::filesystem::create_directories(packages / "nvidia_nccl_cu12-2.20.5.dist-info");
+  std::filesystem::create_directories(prefix / "bin");
+  const auto python = (prefix / "bin/python3").string();
+  std::filesystem::create_symlink("/bin/sh", python);
+  const auto sections =
+      collect_facts({{"PATH", "/nonexistent"}, {"PYTHON_EXEC", python}}, "/nonexistent.yaml");
+  const auto section = std::ranges::find(sections, "Python", &Section::title);
+  REQUIRE(section != sections.end());
+  const auto fact = std::ranges::find(section->facts, "nvidia_nccl_cu12", &Fact::name);
+  REQUIRE(fact != section->facts.end());
+  CHECK(fact->value == "2.20.5");
+  CHECK(std::ranges::find(section->facts, "nvidia_nccl_cu13", &Fact::name) == section->facts.end());
+}
+
 TEST_CASE("a machine without Python, config and GPU is described all the same", "[env]") {
   const launcher::Environment bare{
       {"PATH", "/nonexistent"}, {"SLURM_JOB_ID", "7"}, {"NCCL_TOKEN", "x"}};
