@@ -97,9 +97,10 @@ Result<LineContext> context_of(const Command& command) {
   context.is_program = [environment](const std::string& name) {
     return !launcher::find_program(name, environment).empty();
   };
-  const auto standard = launcher::default_config_path(environment);
+  const auto of_line = environment_of(command.words, environment);  // it may set HF_HOME or HOME
+  const auto standard = launcher::default_config_path(of_line);
   context.base_path = launcher::expand_home(
-      config_file_in(command.words, file_exists(standard) ? standard : std::string{}), environment);
+      config_file_in(command.words, file_exists(standard) ? standard : std::string{}), of_line);
   if (context.base_path.empty()) return context;
   auto config = launcher::load_config(context.base_path);
   if (!config) return config.error();

@@ -88,6 +88,13 @@ Start start_of(std::span<const std::string> words) {
   return start;
 }
 
+void set_variables(launcher::Environment& environment, const Start& start) {
+  for (const auto& variable : start.variables) {
+    const auto equals = variable.find('=');
+    environment[variable.substr(0, equals)] = variable.substr(equals + 1);
+  }
+}
+
 /// "uv run" of `uv run torchrun …`: what runs the launcher, and isn't the job's; empty: it is none.
 std::string wrapper_of(std::span<const std::string> words, const Start& start) {
   constexpr std::string_view kWrappers[] = {
@@ -224,6 +231,12 @@ void note_own_keys(ForeignLine& line) {
 
 }  // namespace
 
+launcher::Environment environment_of(std::span<const std::string> words,
+                                     launcher::Environment caller) {
+  set_variables(caller, start_of(words));
+  return caller;
+}
+
 std::string config_file_in(std::span<const std::string> words,
                            const std::string& in_default_place) {
   const auto start = start_of(words);
@@ -247,10 +260,7 @@ Result<ForeignLine> read_foreign_line(std::span<const std::string> words, LineCo
                             return one.starts_with(kVisible);
                           }) > 0;
   context.gpus = gpus_of(start, context.gpus);
-  for (const auto& variable : start.variables) {
-    const auto equals = variable.find('=');
-    context.environment[variable.substr(0, equals)] = variable.substr(equals + 1);
-  }
+  set_variables(context.environment, start);
   auto read = start.launcher == Launcher::mpirun ? read_mpirun(rest, context)
               : start.launcher == Launcher::deepspeed
                   ? read_deepspeed(rest, context)

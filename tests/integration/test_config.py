@@ -506,6 +506,18 @@ class Reading(Folder):
         self.assertIn("num_processes: 3\n", done.stdout)
         self.assertIn("default_config.yaml", done.stderr)
 
+    def test_the_default_place_was_the_callers_where_the_line_sets_another(self):
+        for folder, count in ((".cache/huggingface", 3), ("hf", 5), ("cache/huggingface", 6), ("home/.cache/huggingface", 7)):
+            os.makedirs(self.at(f"{folder}/accelerate"))
+            write(self.at(f"{folder}/accelerate/default_config.yaml"), f"distributed_type: MULTI_CPU\nnum_processes: {count}\n")
+        for variable, count in (("A=b", 3), ("HF_HOME=hf", 5), ("XDG_CACHE_HOME=cache", 6), ("HOME=home", 7)):
+            with self.subTest(variable=variable):
+                done = self.run_config("convert", "--", variable, "accelerate", "launch", "t.py")
+                self.assertIn(f"num_processes: {count}\n", done.stdout)
+        done = self.run_config("convert", "--", "HF_HOME=none", "accelerate", "launch", "--num_processes", "2", "t.py")
+        self.assertIn("num_processes: 2\n", done.stdout)
+        self.assertNotIn("default_config", done.stderr)
+
     def test_a_line_whose_file_has_keys_of_old_versions_was_refused(self):
         write(self.at("old.yaml"), "distributed_type: MULTI_GPU\nfp16: true\ndynamo_backend: INDUCTOR\nnum_processes: 2\n")
         done = self.run_config("convert", "--", "accelerate", "launch", "--config_file", "old.yaml", "t.py")
