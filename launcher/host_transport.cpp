@@ -117,24 +117,44 @@ class TransportChoice {
   HostTransport made_;
 };
 
+constexpr std::string_view kHostMark = "{host}";
+constexpr std::string_view kCommandMark = "{command}";
+
+bool has_mark(std::string_view word, std::string_view mark) {
+  return word.find(mark) != std::string_view::npos;
+}
+
+/// Each mark of a word is replaced; what takes its place isn't looked at again.
+std::string with_marks_replaced(std::string_view word, const std::string& host,
+                                const std::string& command) {
+  std::string out;
+  while (!word.empty()) {
+    const auto at = std::min({word.find(kHostMark), word.find(kCommandMark), word.size()});
+    out += word.substr(0, at);
+    word.remove_prefix(at);
+    if (word.empty()) break;
+    const bool is_host = word.starts_with(kHostMark);
+    out += is_host ? host : command;
+    word.remove_prefix(is_host ? kHostMark.size() : kCommandMark.size());
+  }
+  return out;
+}
+
 std::vector<std::string> through_program(std::vector<std::string> words, const Host& host,
                                          const std::string& line) {
-  constexpr std::string_view kHost = "{host}";
-  constexpr std::string_view kCommand = "{command}";
-  bool is_placed = false;
+  bool has_host = false;
+  bool has_command = false;
   for (auto& word : words) {
-    for (const auto& [mark, text] : {std::pair{kHost, &host.login}, std::pair{kCommand, &line}}) {
-      const auto at = word.find(mark);
-      if (at == std::string::npos) continue;
-      word.replace(at, mark.size(), *text);
-      is_placed = true;
-      break;
-    }
+    const bool names_host = has_mark(word, kHostMark);
+    has_host |= names_host;
+    has_command |= has_mark(word, kCommandMark);
+    // A shell's text, as of bash -c 'ssh {host} {command}': there it is one word of that shell.
+    const bool is_text = names_host && word.find(' ') != std::string::npos;
+    word = with_marks_replaced(word, host.login, is_text ? quote_for_shell(line) : line);
   }
-  if (!is_placed) {
-    words.push_back(host.login);
-    words.push_back(line);
-  }
+  // A program that has its host already may do without the mark.
+  if (!has_host && !has_command) words.push_back(host.login);
+  if (!has_command) words.push_back(line);
   return words;
 }
 

@@ -2,6 +2,7 @@
 
 #include "launcher/hosts_flags.hpp"
 #include "launcher/hosts_json.hpp"
+#include "launcher/shell_words.hpp"
 #include "tests/unit/launcher/trial.hpp"
 
 #include <catch2/catch.hpp>
@@ -163,6 +164,30 @@ TEST_CASE("another program takes the place of ssh", "[launcher][hosts]") {
   REQUIRE(docker.size() == 7);
   CHECK(docker[3] == "c1");
   CHECK(docker[6] == plain[3]);
+  CHECK(command("docker exec -i c1 sh -c {command}") ==
+        Words{"docker", "exec", "-i", "c1", "sh", "-c", plain[3]});
+}
+
+TEST_CASE(
+    "beside {host} the mark {command} of --launch_agent stayed as it is, or the command was left "
+    "out",
+    "[launcher][hosts]") {
+  const auto command = [](const std::string& agent) {
+    return HostsTrial{{"--hosts", "c1", "--launch_agent", agent, "--remote_launch", "/bin/acc",
+                       "x.py", "it's {host}"}}
+        .planned()
+        .launch.hosts.at(0)
+        .command;
+  };
+  const auto line = command("rsh").at(2);
+  CHECK_THAT(line, Contains("{host}"));  // an argument, which stays as it is
+  CHECK(command("kubectl exec -i {host} -- sh -c") ==
+        Words{"kubectl", "exec", "-i", "c1", "--", "sh", "-c", line});
+  const auto text = command("bash -c 'ssh -l x {host} {command}; echo {host}'");
+  REQUIRE(text.size() == 3);
+  CHECK(text[2] == "ssh -l x c1 " + quote_for_shell(line) + "; echo c1");
+  CHECK(command("run --on={host}:{command}").at(1) == "--on=c1:" + line);
+  CHECK(command("ssh {host} 'module load x; {command}'").at(2) == "module load x; " + line);
 }
 
 TEST_CASE("variables come from here or from the flag, and the plan shows only names",
