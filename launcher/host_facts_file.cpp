@@ -1,10 +1,9 @@
 #include "common/text.hpp"
 #include "launcher/document.hpp"
 #include "launcher/host_facts.hpp"
+#include "launcher/input_file.hpp"
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <set>
 
 namespace acc::launcher {
@@ -97,10 +96,9 @@ bool take(Facts& facts, const std::string& key, const Value& value) {
 }  // namespace
 
 Result<std::unique_ptr<HostFacts>> facts_from_file(const std::string& path) {
-  std::ifstream file{path, std::ios::binary};
-  if (!file) return Error{Errc::bad_config, "--host_facts: can't read '" + path + "'"};
-  const std::string text{std::istreambuf_iterator<char>{file}, {}};
-  const auto document = read_json(text, path);
+  const auto text = read_input(path, kMaxConfigBytes);
+  if (!text) return Error{Errc::bad_config, "--host_facts: " + text.error().what};
+  const auto document = read_json(*text, path);
   if (!document) return document.error();
   if (document->root.map() == nullptr)
     return Error{Errc::bad_config, path + ": host facts must be a JSON object"};

@@ -2,16 +2,13 @@
 
 #include "common/host_name.hpp"
 #include "common/random.hpp"
-#include "common/text.hpp"
-#include "common/unique_fd.hpp"
 #include "launcher/host_list.hpp"
+#include "launcher/input_file.hpp"
 #include "launcher/key_table.hpp"
 #include "launcher/program.hpp"
 
-#include <fcntl.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <utility>
 
 namespace acc::launcher {
@@ -34,18 +31,8 @@ std::string acc_launch_program() {
 }
 
 Result<std::string> read_hostfile(const std::string& path) {
-  const auto attempted = "--hostfile: read '" + printable(path) + "'";
-  const UniqueFd file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
-  if (!file) return Error{Errc::bad_usage, system_error(errno, attempted).what};
-  std::string text;
-  char buffer[65536];
-  while (text.size() <= kMaxHostfileBytes) {
-    const ssize_t n = ::read(file.get(), buffer, sizeof buffer);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return system_error(errno, attempted);
-    if (n == 0) break;
-    text.append(buffer, static_cast<std::size_t>(n));
-  }
+  auto text = read_input(path, kMaxHostfileBytes);
+  if (!text) return Error{Errc::bad_usage, "--hostfile: " + text.error().what};
   return text;
 }
 

@@ -87,8 +87,8 @@ class Kill(JobTest):
         fifo = os.path.join(tempfile.mkdtemp(prefix="acc-test-"), "hosts")  # as `--hostfile <(…)`
         os.mkfifo(fifo)
         job = self.job(f"--hostfile {fifo}", "mark=up")
-        # Its system call: openat, which waits for a writer.
-        until(lambda: job.agent and read(f"/proc/{job.agent}/syscall").split()[0] in ("257", "56"), "the agent to open the file")
+        # Its system call: poll, which waits for a writer.
+        until(lambda: job.agent and read(f"/proc/{job.agent}/syscall").split()[0] in ("7", "73"), "the agent to wait for the file")
         self.kill_and_check(job, "guardian")
 
     def test_in_the_middle_of_a_start(self):

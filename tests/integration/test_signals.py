@@ -19,6 +19,24 @@ class Signals(JobTest):
         self.assertEqual(job.wait(5), 143)
         self.assert_nothing_left(job)
 
+    def test_a_signal_ends_acc_launch_that_waits_for_a_pipe_in_a_flag(self):
+        pipe, writer = os.pipe()
+        self.addCleanup(os.close, pipe)
+        self.addCleanup(os.close, writer)
+        fifo = os.path.join(tempfile.mkdtemp(prefix="acc-test-"), "fifo")
+        os.mkfifo(fifo)
+        for path in fifo, f"/dev/fd/{pipe}":
+            for flags in f"--hostfile {path} --ssh", f"--host_facts {path}":
+                for number in signal.SIGINT, signal.SIGTERM:
+                    with self.subTest(flags=flags, number=number):
+                        launcher = subprocess.Popen([ACC, *flags.split(), "--num_processes", "1", "s.py"], pass_fds=[pipe], stderr=subprocess.PIPE, text=True)
+                        # Its system call: poll or ppoll.
+                        waits = lambda: [one for one in children_of(launcher.pid) if read(f"/proc/{one}/syscall").split()[0] in ("7", "73")]
+                        until(waits, "acc-launch to wait for the pipe")
+                        launcher.send_signal(number)
+                        _, said = launcher.communicate(timeout=10 * PATIENCE)
+                        self.assertEqual((launcher.returncode, said), (128 + number, ""))
+
     def test_30_preemption_forwards_waits_and_asks_for_a_requeue(self):
         job = self.job("--num_processes 2 --preempt_signals USR1,TERM --preempt_grace 20s", "on=USR1:0 mark=up hold")
         job.wait_events("up", 2)

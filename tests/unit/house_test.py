@@ -105,7 +105,7 @@ FLOORS = {
     },
     "launcher": {
         "table of settings": "value setting_parsers key_row key_table config_keys deviations",
-        "input": "habits command_words flag_table spellings cli document document_* yaml_scalar config",
+        "input": "input_file habits command_words flag_table spellings cli document document_* yaml_scalar config",
         "host": "host_* core_binding elf_libraries program",
         "job": "job_spec node_list host_list hosts_inputs shell_words hosts_flags host_transport host_workers hosts_plan scheduler scheduler_rules mode policies merge_rules merge coordinator_plan main_port machines_plan "
                "commands output_paths script_check",
