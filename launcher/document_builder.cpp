@@ -29,6 +29,20 @@ bool DocumentBuilder::count(const Value& value) {
   return !refused();
 }
 
+static bool is_list_of_maps(const Value& value) {
+  const auto* list = value.list();
+  return list != nullptr && !list->empty() &&
+         std::ranges::all_of(*list, [](const Value& one) { return one.map() != nullptr; });
+}
+
+void DocumentBuilder::merge(Open& into, const Map& map) {
+  for (const auto& entry : map) {
+    if (std::ranges::find(into.map, entry.key, &Entry::key) != into.map.end()) continue;
+    into.map.push_back(entry);
+    into.merged.push_back(entry.key);
+  }
+}
+
 void DocumentBuilder::add(Value value) {
   if (refused() || !count(value)) return;
   if (open_.empty()) {
@@ -43,13 +57,13 @@ void DocumentBuilder::add(Value value) {
   if (parent.map.size() > 2000)
     return refuse(value.line, "more than 2000 keys in one mapping: not a config file");
   const auto known = std::ranges::find(parent.map, *parent.key, &Entry::key);
-  if (*parent.key == "<<" && value.map() != nullptr) {  // YAML's merge key: own keys win
-    for (const auto& entry : *value.map()) {
-      if (std::ranges::find(parent.map, entry.key, &Entry::key) == parent.map.end())
-        parent.map.push_back(entry);
-    }
+  if (*parent.key == "<<" && value.map() != nullptr) {  // YAML's merge key
+    merge(parent, *value.map());
+  } else if (*parent.key == "<<" && is_list_of_maps(value)) {  // of which the first wins
+    for (const auto& one : *value.list()) merge(parent, *one.map());
   } else if (known != parent.map.end()) {
-    duplicates_.push_back({known->key, known->value.line, value.line});
+    if (std::erase(parent.merged, known->key) == 0)
+      duplicates_.push_back({known->key, known->value.line, value.line});
     known->value = std::move(value);  // as Python: the place of the first, the value of the last
   } else {
     parent.map.push_back({std::move(*parent.key), std::move(value)});
@@ -62,7 +76,7 @@ void DocumentBuilder::begin(bool is_map, std::uint32_t line) {
     refuse(line,
            "nested deeper than " + std::to_string(kMaxConfigDepth) + " levels: not a config file");
   if (refused()) return;
-  open_.push_back({is_map, line, {}, {}, {}});
+  open_.push_back({is_map, line, {}, {}, {}, {}});
 }
 
 Value DocumentBuilder::end() {

@@ -36,6 +36,7 @@ class DocumentBuilder {
     List list;
     Map map;
     std::optional<std::string> key;
+    std::vector<std::string> merged;  ///< keys of map that stem from a merge key: own ones win
   };
   struct Duplicate {
     std::string key;
@@ -43,6 +44,7 @@ class DocumentBuilder {
     std::uint32_t last = 0;
   };
   bool count(const Value& value);
+  static void merge(Open& into, const Map& map);
 
   std::vector<Open> open_;
   Value root_;

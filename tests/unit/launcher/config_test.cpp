@@ -177,3 +177,30 @@ TEST_CASE("the default file is looked for where the original looks", "[launcher]
   CHECK(default_config_path({{"HOME", "/h"}, {"HF_HOME", "~/hf"}, {"XDG_CACHE_HOME", "/x"}}) ==
         "/h/hf/accelerate/default_config.yaml");
 }
+
+TEST_CASE("a key beside YAML's merge key was told as standing there already",
+          "[launcher][config]") {
+  const auto config =
+      parse_config("a: &a {num_processes: 2, q: 1}\n<<: *a\nnum_processes: 4\n", "cfg.yaml");
+  REQUIRE(config.has_value());
+  CHECK(config->notes.empty());
+  CHECK(python_text(*config->find("num_processes")) == "4");
+  const auto twice = parse_config(
+      "a: &a {num_processes: 2}\n<<: *a\nnum_processes: 4\nnum_processes: 5\n", "cfg.yaml");
+  REQUIRE(twice.has_value());
+  CHECK(python_text(*twice->find("num_processes")) == "5");
+  REQUIRE(twice->notes.size() == 1);
+  CHECK(twice->notes[0] ==
+        "cfg.yaml:4: 'num_processes' stands in line 3 already: the last one counts");
+}
+
+TEST_CASE("a merge key with a list of mappings was an unknown key", "[launcher][config]") {
+  const auto config =
+      parse_config("a: &a {p: 1}\nb: &b {p: 2, q: 2, r: 2}\n<<: [*a, *b]\nr: 3\n", "cfg.yaml");
+  REQUIRE(config.has_value());
+  CHECK(config->find("<<") == nullptr);
+  for (const auto& [key, text] :
+       {std::pair{"p", "1"}, std::pair{"q", "2"}, std::pair{"r", "3"}})  // as PyYAML
+    CHECK(python_text(*config->find(key)) == text);
+  CHECK(parse_config("<<: [1]\n", "cfg.yaml")->find("<<") != nullptr);
+}
