@@ -118,6 +118,14 @@ class Rules {
     if (place_.tasks_here < 2 || place_.own_gpus || spec_.is_given("gpu_ids"_key) ||
         spec_.flag("cpu"_key) || facts_.gpus() < place_.tasks_here)
       return;
+    if (place_.task_here >= facts_.gpus()) {
+      complaints_.push_back(
+          {Errc::bad_config,
+           place_.who + ": this is task " + std::to_string(place_.task_here) +
+               " of this host by its variables, which has " + plural(facts_.gpus(), "GPU") +
+               " and " + plural(place_.tasks_here, "task") + ": name its GPU with --gpu_ids"});
+      return;
+    }
     const auto visible = split(variable(environment_, "CUDA_VISIBLE_DEVICES"), ',');
     const bool listed = visible.size() == facts_.gpus();
     fill("gpu_ids"_key, listed ? visible[place_.task_here] : std::to_string(place_.task_here));

@@ -369,6 +369,23 @@ TEST_CASE("more tasks than machines are spares", "[launcher][scheduler]") {
   CHECK(c.planned().plan.cluster.nodes_max == 2);
 }
 
+TEST_CASE("acc-launch crashed where SLURM_LOCALID is beyond the devices of its host",
+          "[launcher][scheduler]") {
+  Trial c{{"s.py"},
+          "",
+          with(kSlurm, {{"SLURM_STEP_NUM_TASKS", "2"},
+                        {"SLURM_STEP_NUM_NODES", "1"},
+                        {"SLURM_STEP_TASKS_PER_NODE", "2"},
+                        {"SLURM_NODEID", "0"},
+                        {"SLURM_LOCALID", "4000000"},
+                        {"CUDA_VISIBLE_DEVICES", "4,5"}})};
+  c.facts.devices = 2;
+  CHECK(c.complaints().find("this is task 4000000 of this host by its variables, which has 2 GPUs "
+                            "and 2 tasks: name its GPU with --gpu_ids") != std::string::npos);
+  c.words = {"--gpu_ids=1", "s.py"};
+  CHECK(c.complaints().empty());
+}
+
 TEST_CASE("tasks that share a host share its GPUs, unless the scheduler has done so",
           "[launcher][scheduler]") {
   const auto shared = with(kSlurm, {{"SLURM_STEP_NUM_TASKS", "4"},
