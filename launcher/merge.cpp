@@ -40,11 +40,18 @@ bool is_our_path(const KeyRow& row) {
   return row.type == Type::path && section_name(row.place).empty();
 }
 
-/// 1:3 without quotes is a number in YAML 1.1, namely 63.
+/// 1:3 without quotes is a number in YAML 1.1, namely 63. Of a duration or a count it is one, too.
 bool is_base_60(const KeyRow& row, const Value& value) {
-  const bool may_hold_colons = row.type == Type::streams || key_of(row) == "nnodes"_key;
-  return may_hold_colons && value.integer() != nullptr &&
+  constexpr Type kWords[] = {Type::text, Type::path, Type::address, Type::streams};
+  const bool is_number = value.integer() != nullptr || std::get_if<double>(&value.data) != nullptr;
+  return is_number && std::ranges::find(kWords, row.type) != std::end(kWords) &&
          value.spelled.find(':') != std::string::npos;
+}
+
+/// What such a number isn't.
+std::string_view words_meant(const KeyRow& row) {
+  if (row.type == Type::streams) return "names no streams";
+  return key_of(row) == "nnodes"_key ? "names no machines" : "is what YAML reads there";
 }
 
 /// The key of this section that was meant; empty if none is near.
@@ -226,9 +233,8 @@ class Merger {
     };
     if (is_base_60(row, entry.value)) {
       const auto& spelled = entry.value.spelled;
-      return reject("'" + python_text(entry.value) + "' names no " +
-                    (row.type == Type::streams ? "streams" : "machines") + ": quote it in YAML: '" +
-                    printable(spelled) + "'");
+      return reject("'" + python_text(entry.value) + "' " + std::string{words_meant(row)} +
+                    ": quote it in YAML: '" + printable(spelled) + "'");
     }
     auto checked = check_value(row, entry.value);
     if (!checked) return reject(checked.error().what);

@@ -418,6 +418,19 @@ TEST_CASE("an unquoted 1:3 is a number in YAML and told so", "[launcher][merge]"
         std::string::npos);
 }
 
+TEST_CASE("an unquoted rdzv_id: 12:30 became 750 without a word", "[launcher][merge]") {
+  Trial c{{"s.py"}, "distributed_type: 'NO'\nrdzv_id: 12:30\nlog_dir: 1:30.5\n"};
+  const auto text = c.complaints();
+  CHECK(text.find("cfg.yaml:2: rdzv_id: '750' is what YAML reads there: quote it in YAML: "
+                  "'12:30'") != std::string::npos);
+  CHECK(text.find("cfg.yaml:3: log_dir: '90.5' is what YAML reads there: quote it in YAML: "
+                  "'1:30.5'") != std::string::npos);
+  // Numbers without a colon are text as they are, and durations may be written so.
+  Trial others{{"s.py"}, "distributed_type: 'NO'\nrdzv_id: 750\ngrace: 1:30\n"};
+  CHECK(others.complaints().empty());
+  CHECK(others.merged().spec.text("rdzv_id"_key) == "750");
+}
+
 TEST_CASE("a tilde in the file is the home folder, the script shows where it is from",
           "[launcher][merge]") {
   Trial c{{"s.py", "--lr", "1"},
