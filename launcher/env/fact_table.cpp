@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 namespace acc::env {
 namespace {
@@ -52,6 +53,50 @@ std::string without_url_passwords(std::string_view value) {
   return out;
 }
 
+bool is_of_word(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+         c == '-';
+}
+
+/// Words of a user's own are any: arguments of a script, NAME=VALUE, lines for a shell.
+bool is_list_of_words(std::string_view key) {
+  constexpr std::string_view kLists[] = {"script_args", "tpu_env", "commands"};
+  return std::ranges::find(kLists, key) != std::end(kLists);
+}
+
+/// Where what isn't shown begins: behind a secret's `name:`, `NAME=` or `--flag`, also in a
+/// comment or in JSON. npos: nowhere.
+std::size_t secret_begin(std::string_view line) {
+  for (std::size_t begin = 0; begin < line.size(); ++begin) {
+    if (!is_of_word(line[begin])) continue;
+    auto end = begin;
+    while (end < line.size() && is_of_word(line[end])) ++end;
+    const auto word = line.substr(begin, end - begin);
+    begin = end;
+    auto sign = end;  // behind a closing quote and blanks
+    while (sign < line.size() && std::string_view{"\"' "}.find(line[sign]) != std::string::npos)
+      ++sign;
+    const bool is_named = sign < line.size() && (line[sign] == ':' || line[sign] == '=');
+    const bool is_empty = is_named && trim(line.substr(sign + 1)) == "[]";
+    if (is_named && !is_empty && is_list_of_words(word)) return sign + 1;
+    std::string name{word.substr(std::min(word.find_first_not_of('-'), word.size()))};
+    std::ranges::replace(name, '-', '_');
+    if (!is_secret(name)) continue;
+    if (is_named) return sign + 1;
+    if (word.starts_with("--")) return end;
+  }
+  return std::string_view::npos;
+}
+
+/// Whether a line belongs to the value of a key above it, which stands at `indentation`.
+bool continues_value(std::string_view line, std::size_t indentation) {
+  const auto first = line.find_first_not_of(" \t");
+  if (first == std::string_view::npos || first > indentation) return true;
+  const bool is_item =
+      line[first] == '-' || (line[first] == '#' && trim(line.substr(first + 1)).starts_with('-'));
+  return is_item || line.find(':') == std::string_view::npos;
+}
+
 bool is_file(const Fact& fact) { return fact.value.find('\n') != std::string::npos; }
 
 std::vector<std::string> plain_lines(const std::string& text) {
@@ -77,15 +122,24 @@ std::string shown_value(std::string_view name, std::string_view value) {
 
 std::string shown_config(std::string_view text) {
   std::string out;
+  std::optional<std::size_t> hidden;  // indentation of the key whose value isn't shown
+  bool is_told = false;
   for (const auto& line : split(text, '\n')) {
-    const auto colon = line.find(':');
-    const auto key = trim(std::string_view{line}.substr(0, colon));
-    const auto value = colon == std::string::npos ? std::string_view{}
-                                                  : trim(std::string_view{line}.substr(colon + 1));
-    const bool is_hidden = !value.empty() && !key.starts_with('#') && is_secret(key);
-    out += is_hidden ? line.substr(0, colon + 1) + " " + std::string{kNotShown}
-                     : without_url_passwords(line);
-    out += '\n';
+    if (hidden && continues_value(line, *hidden)) {
+      if (!is_told && !trim(line).empty())
+        out += std::string(*hidden + 2, ' ') + std::string{kNotShown} + "\n";
+      is_told = is_told || !trim(line).empty();
+      continue;
+    }
+    hidden.reset();
+    const auto at = secret_begin(line);
+    if (at == std::string_view::npos) {
+      out += without_url_passwords(line) + "\n";
+      continue;
+    }
+    hidden = line.find_first_not_of(" \t");
+    is_told = !trim(std::string_view{line}.substr(at)).empty();
+    out += line.substr(0, at) + (is_told ? " " + std::string{kNotShown} : "") + "\n";
   }
   while (out.ends_with("\n\n")) out.pop_back();
   return out;

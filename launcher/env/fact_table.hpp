@@ -31,7 +31,8 @@ enum class Format { text, markdown, json };
 /// The value of a variable, or of a config key, as it may be shown: what is called a secret, token,
 /// password, credential or key is "(set, not shown)"; of a URL the password is "***".
 [[nodiscard]] std::string shown_value(std::string_view name, std::string_view value);
-/// A config file, each line `key: value` by the same rule.
+/// A config file, by the same rule; also NAME=VALUE and `--flag VALUE` in it, its comments, and all
+/// of a script's arguments, tpu_env and commands.
 [[nodiscard]] std::string shown_config(std::string_view text);
 /// Whether a bug report wants this variable: launchers', schedulers', NCCL's, CUDA's, Python's.
 [[nodiscard]] bool is_wanted_variable(std::string_view name);

@@ -24,10 +24,36 @@ TEST_CASE("a bug report showed no secret", "[env]") {
 }
 
 TEST_CASE("a config file is shown with its layout, and without its secrets", "[env]") {
-  CHECK(
-      shown_config(
-          "a: 1\nfsdp_config:\n  x: y\nhub_token: abc\n# token: said\nsecret_file: /s\n") ==
-      "a: 1\nfsdp_config:\n  x: y\nhub_token: (set, not shown)\n# token: said\nsecret_file: /s\n");
+  CHECK(shown_config("a: 1\nfsdp_config:\n  x: y\nhub_token: abc\n# the last\ndebug: "
+                     "true\nsecret_file: /s\n") ==
+        "a: 1\nfsdp_config:\n  x: y\nhub_token: (set, not shown)\ndebug: true\nsecret_file: /s\n");
+  const std::string plain =
+      "log_dir: 's3://x'\nscript_args: []\ngpu_ids: '0,1'\nfp8_config: {margin: 0}\n";
+  CHECK(shown_config(plain) == plain);
+}
+
+TEST_CASE("acc-env showed secrets in a script's arguments, tpu_env and comments of the config file",
+          "[env]") {
+  for (const char* text :
+       {"script_args: [\"--hub_token\",\"hf_abc\",\"--api-key=hf_abc\"]\ndebug: true\n",
+        "script_args:\n- --hub_token\n- hf_abc\ndebug: true\n",
+        "script_args:\n  - --x\n\n  - hf_abc\ndebug: true\n",
+        "script_args: [--x,\n  hf_abc,\nhf_abc]\ndebug: true\n",
+        "tpu_env:\n- WANDB_API_KEY=hf_abc\ndebug: true\n",
+        "commands: [export A=hf_abc]\ndebug: true\n",
+        "#aws_secret_access_key: hf_abc\ndebug: true\n", "  #  hub-token : hf_abc\ndebug: true\n",
+        "hub_token: |\n  hf_abc\n  hf_abc\ndebug: true\n",
+        "health_check: probe --api-key hf_abc\ndebug: true\n",
+        "health_check: env WANDB_API_KEY=hf_abc probe\ndebug: true\n",
+        "{\n  \"script_args\": [\n    \"hf_abc\"\n  ],\n  \"debug: true\": 1\n}\n"}) {
+    const auto shown = shown_config(text);
+    INFO(text << "is shown as\n" << shown);
+    CHECK(shown.find("hf_abc") == std::string::npos);
+    CHECK(shown.find("(set, not shown)\n") != std::string::npos);
+    CHECK(shown.find("debug: true") != std::string::npos);
+  }
+  CHECK(shown_config("{\"debug\": true, \"hub_token\": \"hf_abc\"}") ==
+        "{\"debug\": true, \"hub_token\": (set, not shown)\n");
 }
 
 TEST_CASE("variables of launchers and schedulers are wanted, others aren't", "[env]") {
