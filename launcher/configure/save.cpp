@@ -81,7 +81,9 @@ Result<void> check_place(const std::string& path) {
   if (fs::exists(path, failed) && ::access(path.c_str(), W_OK) != 0)
     return cannot_write(errno, path);
   if (fs::exists(path, failed) && !fs::is_regular_file(path, failed)) return {};
-  auto folder = fs::absolute(path, failed).parent_path();
+  const auto behind = file_behind_links(path);  // a link may lead to a file that isn't there yet
+  if (behind.error != 0) return cannot_write(behind.error, path);
+  auto folder = fs::absolute(behind.file, failed).parent_path();
   while (folder.has_relative_path() && !fs::exists(folder, failed)) folder = folder.parent_path();
   if (!fs::is_directory(folder, failed)) return cannot_write(ENOTDIR, path);
   if (::access(folder.c_str(), W_OK) != 0) return cannot_write(errno, path);
@@ -90,14 +92,12 @@ Result<void> check_place(const std::string& path) {
 
 Result<void> save_file(const std::string& path, std::string_view text) {
   if (path.empty()) return Error{Errc::bad_usage, "the path of the file is empty"};
-  if (const int refused = file_behind_links(path).error) return cannot_write(refused, path);
+  const auto behind = file_behind_links(path);
+  if (behind.error != 0) return cannot_write(behind.error, path);
   std::error_code failed;
-  std::string target = path;
-  if (fs::is_symlink(path, failed)) {
-    const auto real = fs::weakly_canonical(path, failed);
-    if (failed) return cannot_write(failed.value(), path);
-    target = real.string();
-  }
+  auto target = behind.file;
+  if (behind.is_open) target = fs::weakly_canonical(path, failed).string();
+  if (failed) return cannot_write(failed.value(), path);
   const auto folder = fs::path{target}.parent_path();
   failed.clear();  // no such file yet
   if (!folder.empty()) fs::create_directories(folder, failed);

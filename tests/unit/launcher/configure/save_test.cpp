@@ -51,6 +51,14 @@ SCENARIO("a file is replaced as a whole", "[configure][save]") {
     CHECK(fs::is_symlink(path));
     CHECK(text_of_file(target) == "new\n");
   }
+  GIVEN("a link to a file that isn't there yet") {  // it was replaced by the file
+    const auto target = (folder / "x/target.yaml").string();
+    fs::create_symlink("x/target.yaml", path);
+    CHECK(check_place(path).has_value());
+    REQUIRE(save_file(path, "new\n").has_value());
+    CHECK(fs::is_symlink(path));
+    CHECK(text_of_file(target) == "new\n");
+  }
   GIVEN("a folder of that name, and a place that is none") {
     fs::create_directory(path);
     CHECK_FALSE(save_file(path, "new\n").has_value());
