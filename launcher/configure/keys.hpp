@@ -24,7 +24,8 @@ struct KeyPress {
     clear_word,  ///< Ctrl-W
     back,        ///< Ctrl-B
     interrupt,   ///< Ctrl-C
-    closed,      ///< Ctrl-D, or the terminal is gone
+    closed,      ///< Ctrl-D
+    gone,        ///< the terminal, for good
     suspend,     ///< Ctrl-Z
     unknown,
   };

@@ -51,12 +51,16 @@ void set_handlers(void (*handler)(int)) {
 RawTerminal::RawTerminal(KeyDecoder& decoder) : decoder_{decoder} {
   ::tcgetattr(STDIN_FILENO, &g_original);
   set_handlers(restore_and_end);
+  struct sigaction wakes {};
+  wakes.sa_handler = [](int) {};  // read_key's poll: without a handler a new size doesn't
+  ::sigaction(SIGWINCH, &wakes, nullptr);
   enter();
 }
 
 RawTerminal::~RawTerminal() {
   leave();
   set_handlers(SIG_DFL);
+  ::signal(SIGWINCH, SIG_DFL);
 }
 
 void RawTerminal::enter() {
@@ -81,6 +85,7 @@ KeyPress RawTerminal::read_key() {
     if (auto key = decoder_.next(false)) {
       if (key->name != KeyPress::Name::suspend) return *key;
       leave();
+      write("\x1b[?25h");  // a menu hides the cursor, and draws itself anew afterwards
       ::raise(SIGTSTP);  // goes on here after `fg`
       enter();
       return *key;
@@ -95,7 +100,7 @@ KeyPress RawTerminal::read_key() {
     char bytes[256];
     const auto got = ::read(STDIN_FILENO, bytes, sizeof bytes);
     if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return {KeyPress::Name::closed, {}};
+    if (got <= 0) return {KeyPress::Name::gone, {}};
     decoder_.feed({bytes, static_cast<std::size_t>(got)});
   }
 }

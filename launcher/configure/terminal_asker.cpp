@@ -69,7 +69,7 @@ std::string edit_text(const LineEdit& edit, bool is_shown) {
 std::optional<Reply> common_reply(const KeyPress& key) {
   if (key.name == KeyPress::Name::interrupt) return Reply{Reply::Kind::cancelled};
   if (key.name == KeyPress::Name::back) return Reply{Reply::Kind::back};
-  if (key.name == KeyPress::Name::closed)
+  if (key.name == KeyPress::Name::closed || key.name == KeyPress::Name::gone)
     return Reply{Reply::Kind::ended, "the input ended before the question "};
   return std::nullopt;
 }

@@ -148,7 +148,7 @@ class Terminal(Folder):
         self.read_until(b"SageMaker")
         until(self.is_raw, "raw mode")
         self.type(CTRL_Z)
-        self.read_until(b"stopped")
+        self.assertIn(b"\x1b[?25h", self.read_until(b"stopped"))  # the cursor, which the menu hides
         self.assert_terminal_as_before()
         self.type(b"\n")
         self.read_until(b"SageMaker")
@@ -212,6 +212,31 @@ class Terminal(Folder):
         self.read_until(b"TPU")
         self.type(CTRL_C)
         self.assertEqual(self.exit_code(), 130)
+
+    def test_a_window_that_grows_shows_more_of_a_menu_at_once(self):
+        self.start("--config_file", "a.yaml", rows=8)
+        self.read_until(b"Where the job runs")
+        self.type(ENTER)
+        self.read_until(b"Devices to train on")
+        self.assertNotIn(b"TPU", self.read_until(b"multi-HPU"))
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+        self.read_until(b"TPU")
+        self.type(CTRL_C)
+        self.assertEqual(self.exit_code(), 130)
+
+    def test_it_took_a_whole_core_after_its_terminal_went_away_at_a_line_half_typed(self):
+        master, slave = os.openpty()
+        child = subprocess.Popen([CONFIG, "--config_file", "a.yaml"], stdin=slave, stdout=slave, stderr=slave, env=self.env, cwd=self.folder,
+                                 start_new_session=True)  # it isn't its controlling terminal: no SIGHUP
+        self.addCleanup(child.wait)
+        self.addCleanup(child.kill)
+        os.close(slave)
+        self.master, self.text, self.child = master, b"", child
+        self.to_the_counts()
+        self.type(b"12")
+        self.read_until(b"12")
+        os.close(master)
+        self.assertEqual(child.wait(10 * PATIENCE), 2)
 
 
 class Pipes(Folder):
