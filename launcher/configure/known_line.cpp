@@ -47,6 +47,7 @@ class KnownFlags {
     for (const auto place : line_.foreign)
       done_.notes.push_back("left out: " + line_.complaints[place].what);
     for (const auto& option : line_.options) take(option);
+    drop_unused_parallelism();
     take_counts();
     take_count_of_launcher();
     take_type();
@@ -89,6 +90,22 @@ class KnownFlags {
     done_.notes.push_back(option.spelled + " is no key of a config file: it stays a flag");
     if (option.key != "env"_key) return keep_flag(row, option.word);
     for (const auto& variable : line_.env) keep_flag(row, variable);
+  }
+
+  /// Its section in a file turns it on. A line with a flag for the mode ignores that of its file.
+  void drop_unused_parallelism() {
+    constexpr Key kModes[] = {"multi_gpu"_key, "use_deepspeed"_key, "use_fsdp"_key,
+                              "use_megatron_lm"_key};
+    constexpr const char* kSection = "parallelism_config";
+    const auto* of_file = value_of(context_.base, kSection);
+    const bool is_on_in_file =
+        of_file != nullptr && of_file->map() != nullptr && !of_file->map()->empty() &&
+        std::ranges::none_of(kModes, [this](Key key) { return is_given(key); });
+    if (is_on_in_file || is_given("use_parallelism_config"_key)) return;
+    if (value_of(done_.map, kSection) == nullptr) return;
+    drop({kSection});
+    done_.notes.emplace_back(
+        "left out: parallelism_config, which the line doesn't turn on (--use_parallelism_config)");
   }
 
   [[nodiscard]] bool reads_deepspeed_file() const {

@@ -145,6 +145,27 @@ TEST_CASE("the file of a torchrun line took the rendezvous for the port of the w
   CHECK(at(both, "main_process_port") == "29555");
 }
 
+TEST_CASE("convert turned a parallelism_config on that the line leaves off",
+          "[configure][foreign]") {
+  const Map base{{"distributed_type", Value{"FSDP"}},
+                 {"num_processes", Value{std::int64_t{2}}},
+                 {"fsdp_config", Value{Map{{"fsdp_version", Value{std::int64_t{2}}}}}},
+                 {"parallelism_config", Value{Map{{"parallelism_config_tp_size", Value{"2"}}}}}};
+  const auto section = [&](const std::string& flags, const Map& file) {
+    return at(read("accelerate launch --config_file f.yaml " + flags + "t.py", 0, file),
+              "parallelism_config");
+  };
+  CHECK(section("", base) == "{'parallelism_config_tp_size': '2'}");
+  CHECK(section("--use_fsdp ", base) == "(none)");
+  CHECK(section("--multi_gpu ", base) == "(none)");
+  CHECK(section("--use_fsdp --use_parallelism_config ", base) ==
+        "{'parallelism_config_tp_size': '2'}");
+  const auto line =
+      read("accelerate launch --num_processes 2 --use_fsdp --parallelism_config_tp_size 2 t.py");
+  CHECK(at(line, "parallelism_config") == "(none)");
+  CHECK(has_note(line, "left out: parallelism_config"));
+}
+
 TEST_CASE("PET_NPROC_PER_NODE was forgotten when a torchrun line was converted",
           "[configure][foreign]") {
   CHECK(at(read("PET_NPROC_PER_NODE=3 torchrun --standalone t.py"), "num_processes") == "3");
