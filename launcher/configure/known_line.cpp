@@ -11,6 +11,7 @@
 #include "launcher/hosts_flags.hpp"
 #include "launcher/key_table.hpp"
 #include "launcher/merge.hpp"
+#include "launcher/setting_parsers.hpp"
 
 #include <algorithm>
 #include <initializer_list>
@@ -274,21 +275,17 @@ class KnownFlags {
   void take_endpoint() {
     const auto endpoint = word("rdzv_endpoint"_key);
     if (endpoint.empty()) return;
-    const auto colon = endpoint.rfind(':');
-    const auto port =
-        colon == std::string::npos
-            ? std::nullopt
-            : parse_number<std::int64_t>(std::string_view{endpoint}.substr(colon + 1));
+    const auto parsed = launcher::parse_endpoint(endpoint);
     const bool is_one =
         endpoint.find(',') == std::string::npos && endpoint.find(']') == std::string::npos;
     const bool is_of_machines = word("rdzv_backend"_key).find("etcd") == std::string::npos;
     // Beside an endpoint they are of the workers' store, as is the port of a single machine.
     const bool has_store = is_given("main_process_ip"_key) || is_given("main_process_port"_key) ||
                            count_in({"nnodes", "num_machines"}) == "1";
-    if (!port || !is_one || !is_of_machines || has_store)
+    if (!parsed || !parsed->port || !is_one || !is_of_machines || has_store)
       return put(done_.map, "rdzv_endpoint", Value{endpoint});
-    put(done_.map, "main_process_ip", Value{endpoint.substr(0, colon)});
-    put(done_.map, "main_process_port", Value{*port});
+    put(done_.map, "main_process_ip", Value{parsed->host});
+    put(done_.map, "main_process_port", Value{std::int64_t{*parsed->port}});
   }
 
   const CommandLine& line_;

@@ -145,6 +145,17 @@ TEST_CASE("the file of a torchrun line took the rendezvous for the port of the w
   CHECK(at(both, "main_process_port") == "29555");
 }
 
+TEST_CASE("an IPv6 address as --rdzv_endpoint was taken apart into an address and a port",
+          "[configure][foreign]") {
+  const std::string words = "torchrun --nnodes 2 --nproc_per_node 2 --rdzv_backend c10d ";
+  for (const std::string endpoint : {"2001:db8::5", "[2001:db8::5]:29400", "node1"}) {
+    const auto line = read(words + "--rdzv_endpoint " + endpoint + " t.py");
+    CHECK(at(line, "rdzv_endpoint") == endpoint);
+    CHECK(at(line, "main_process_ip") == "(none)");
+  }
+  CHECK(at(read(words + "--rdzv_endpoint n0:29400 t.py"), "main_process_ip") == "n0");
+}
+
 TEST_CASE("convert turned a parallelism_config on that the line leaves off",
           "[configure][foreign]") {
   const Map base{{"distributed_type", Value{"FSDP"}},
