@@ -42,9 +42,9 @@ bool is_our_path(const KeyRow& row) {
 
 /// 1:3 without quotes is a number in YAML 1.1, namely 63. Of a duration or a count it is one, too.
 bool is_base_60(const KeyRow& row, const Value& value) {
-  constexpr Type kWords[] = {Type::text, Type::path, Type::address, Type::streams};
+  constexpr Type kTextTypes[] = {Type::text, Type::path, Type::address, Type::streams};
   const bool is_number = value.integer() != nullptr || std::get_if<double>(&value.data) != nullptr;
-  return is_number && std::ranges::find(kWords, row.type) != std::end(kWords) &&
+  return is_number && std::ranges::find(kTextTypes, row.type) != std::end(kTextTypes) &&
          value.spelled.find(':') != std::string::npos;
 }
 
