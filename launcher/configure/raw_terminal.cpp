@@ -51,9 +51,14 @@ void set_handlers(void (*handler)(int)) {
 RawTerminal::RawTerminal(KeyDecoder& decoder) : decoder_{decoder} {
   ::tcgetattr(STDIN_FILENO, &g_original);
   set_handlers(restore_and_end);
+  // A new size of the window wakes read_key's poll, also one from before it, as during a drawing.
   struct sigaction wakes {};
-  wakes.sa_handler = [](int) {};  // read_key's poll: without a handler a new size doesn't
+  wakes.sa_handler = [](int) {};
   ::sigaction(SIGWINCH, &wakes, nullptr);
+  sigset_t resize;
+  ::sigemptyset(&resize);
+  ::sigaddset(&resize, SIGWINCH);
+  ::sigprocmask(SIG_BLOCK, &resize, &mask_);
   enter();
 }
 
@@ -61,6 +66,7 @@ RawTerminal::~RawTerminal() {
   leave();
   set_handlers(SIG_DFL);
   ::signal(SIGWINCH, SIG_DFL);
+  ::sigprocmask(SIG_SETMASK, &mask_, nullptr);
 }
 
 void RawTerminal::enter() {
@@ -80,7 +86,7 @@ void RawTerminal::leave() {
 void RawTerminal::write(const std::string& text) { launcher::write_all(STDOUT_FILENO, text); }
 
 KeyPress RawTerminal::read_key() {
-  constexpr int kRestOfSequenceMs = 50;  // an arrow key's bytes arrive together
+  constexpr timespec kRestOfSequence{0, 50'000'000};  // an arrow key's bytes arrive together
   for (;;) {
     if (auto key = decoder_.next(false)) {
       if (key->name != KeyPress::Name::suspend) return *key;
@@ -91,7 +97,8 @@ KeyPress RawTerminal::read_key() {
       return *key;
     }
     pollfd input{STDIN_FILENO, POLLIN, 0};
-    const int ready = ::poll(&input, 1, decoder_.is_partial() ? kRestOfSequenceMs : -1);
+    const int ready =
+        ::ppoll(&input, 1, decoder_.is_partial() ? &kRestOfSequence : nullptr, &mask_);
     if (ready < 0 && errno == EINTR) return {};  // perhaps another size of the window
     if (ready == 0) {
       if (auto key = decoder_.next(true)) return *key;

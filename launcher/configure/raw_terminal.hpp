@@ -2,6 +2,7 @@
 
 #include "launcher/configure/keys.hpp"
 
+#include <csignal>
 #include <cstddef>
 #include <string>
 
@@ -26,6 +27,7 @@ class RawTerminal {
   void leave();
 
   KeyDecoder& decoder_;
+  sigset_t mask_{};  ///< signals that were blocked before
 };
 
 struct ScreenSize {
