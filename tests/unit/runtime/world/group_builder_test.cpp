@@ -5,11 +5,11 @@
 #include "runtime/net/fields.hpp"
 #include "runtime/net/mailbox.hpp"
 #include "runtime/user_call.hpp"
+#include "tests/support/without_threads.hpp"
 
 #include <catch2/catch.hpp>
 
 #include <signal.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -268,31 +268,19 @@ TEST_CASE("ranks of another world are told at once also through rank 0's store",
 
 TEST_CASE("threads that can't be started end the group with an Error", "[bootstrap][form]") {
   CHECK_THROWS_WITH(ProcessGroup::threads(1'000'000'000), Catch::Contains("1 to 512 ranks"));
-  // The limit counts all processes of a user; root's isn't limited, so nobody's is tried.
-  const auto child = ::fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    rlimit none{1, 1};
-    if (::setrlimit(RLIMIT_NPROC, &none) != 0 || ::setuid(65534) != 0) ::_exit(77);
+  acc::testing::check_without_threads([] {
     try {
       (void)ProcessGroup::threads(3);
     } catch (const Error& error) {
       const std::string what = error.what();
-      ::_exit(error.code() == ErrorCode::system && what.find("start a thread") != std::string::npos
-                  ? 0
-                  : 2);
+      return error.code() == ErrorCode::system && what.find("start a thread") != std::string::npos
+                 ? 0
+                 : 2;
     } catch (...) {
-      ::_exit(3);
+      return 3;
     }
-    ::_exit(4);
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
-    WARN("not tried: this user can't become nobody");
-    return;
-  }
-  CHECK(status == 0);
+    return 4;
+  });
 }
 
 TEST_CASE("a rank that says what is the default anyway agrees with the others",
