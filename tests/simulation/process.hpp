@@ -285,6 +285,7 @@ class Process final : public SocketOwner {
   std::optional<End> home_link_;  ///< link of an elected coordinator to the seed endpoint
 
   agent::GroupState group_;
+  bool was_told_to_end_ = false;  ///< by a signal or the coordinator: no round may follow
   std::deque<agent::Event> events_;
   bool feeds_ = false;
   std::array<std::uint64_t, agent::kTimers> armed_{};

@@ -36,6 +36,7 @@ void Process::feed(const agent::Event& event) {
     const auto before = group_.phase;
     for (const auto& action : agent::step(group_, next))
       std::visit([this](const auto& a) { act(a); }, action);
+    was_told_to_end_ = was_told_to_end_ || agent::ends_for_good(group_);
     if (before != group_.phase && world_.history().is_on())
       note("supervisor: " + std::string{agent::to_string(before)} + " → " +
            std::string{agent::to_string(group_.phase)});
@@ -81,6 +82,9 @@ void Process::spawn() {
   if (living() > 0)
     throw Violation{
         "P1", spec_.name + " starts workers beside its own of " + simulation::show(workers_epoch_)};
+  if (was_told_to_end_)
+    throw Violation{"stop", spec_.name + " starts workers of " + simulation::show(place_.epoch) +
+                                " after it was told that the job ends"};
   note("starts ranks from " + std::to_string(place_.first_rank.value()) + " of " +
        std::to_string(place_.world_size.value()) + " in " + simulation::show(place_.epoch));
   world_.checker().started(spec_.name, place_, group_.size);
