@@ -275,11 +275,20 @@ bool is_overtaken_by_press(const GroupState& group, const StopOrdered& e) {
          !group.orders.stop && group.stop_signal == SIGINT && group.interrupts > 0;
 }
 
+// To a coordinator that stops the round for another one. Workers that are ending already keep the
+// time that the order to end gave them.
+Actions tell_of_end(GroupState& group, const StopOrdered& order) {
+  Actions actions{AskJob{ending_signal(group)}};
+  if (group.phase != Phase::stopping) append(actions, carry_out_stop(group, order));
+  return actions;
+}
+
 Actions on(GroupState& group, const StopOrdered& e) {
   const bool is_overtaken = is_overtaken_by_press(group, e);
   // One that was elected since may stop the round for a loss, and not know that the job is to end.
   const bool is_unaware = is_ordered_for_good(group) && !e.for_good;
-  if (!is_unaware) group.orders.stop = e;
+  if (is_unaware) return tell_of_end(group, e);
+  group.orders.stop = e;
   if (const Millis left = startup_left(group, *group.orders.stop); left > Millis{0}) {
     group.orders.is_stop_held = true;
     return {ArmTimer{Timer::startup, left}};

@@ -209,7 +209,8 @@ void Membership::on(NodeIndex index, const SignalRequest& request, Instant now,
     return send_all(Signal{request.signo}, out);
   // A repetition may come to all nodes: the first press tells who asked.
   const std::string by = request.signo == end_signal_.signo ? end_signal_.by : name;
-  if (end_signal_.signo == 0) {
+  const bool is_first = end_signal_.signo == 0;
+  if (is_first) {
     end_signal_.signo = request.signo;
     end_signal_.by = name;
     end_signal_.while_well = phase_ == MembershipPhase::running;
@@ -224,11 +225,12 @@ void Membership::on(NodeIndex index, const SignalRequest& request, Instant now,
     stop.by = by;
     stop.reason = reason;
     send_all(std::move(stop), out);
+    if (is_first)
+      phase_until_ = now + options_.policy->preempt_grace + options_.policy->grace + kStopMargin;
     if (phase_ == MembershipPhase::running) {
       phase_ = MembershipPhase::stopping;
       phase_since_ = now;
       restart_reason_ = reason;
-      phase_until_ = now + options_.policy->preempt_grace + options_.policy->grace + kStopMargin;
     }
     after_stop(now, out);
     return;

@@ -409,10 +409,14 @@ SCENARIO("a stopped job began anew when its coordinator was lost during the stop
     }
   }
   GIVEN("the successor's order to stop the round for the node that it had lost") {
-    story.stop(SIGTERM, seconds{15}, true);
-    story.stop(0, seconds{15});
-    story.all_end();
-    THEN("its next round is refused") { CHECK(story.ordered(4) == "ask SIGTERM, report stopped"); }
+    story.stop(SIGUSR1, seconds{300}, true);
+    // It cut the grace after the signal, and sent SIGTERM to workers that were saving.
+    CHECK(story.stop(0, seconds{15}) == "ask SIGUSR1");
+    CHECK(story.all_end() == "report stopped, close_timeout 5 min 10 s");
+    THEN("it is told again") {
+      CHECK(story.stop(0, seconds{15}) == "ask SIGUSR1, report stopped, close_timeout 5 min 10 s");
+    }
+    THEN("its next round is refused") { CHECK(story.ordered(4) == "ask SIGUSR1, report stopped"); }
   }
 }
 
