@@ -156,8 +156,9 @@ bool JobEnding::write(const JobReport& report) const {
   const ShortReport instead{to_string(report.outcome),
                             report.exit_code == 0 ? to_int(ExitCode::output) : report.exit_code,
                             "the whole report could not be written", parts_.guardian.pid};
+  constexpr Millis kPatience{30'000};  // nothing else is due; a standard output has as long
   const auto written =
-      file_system_answers(file)
+      file_system_answers(file, kPatience)
           ? write_report_file(file, to_json(report), instead)
           : system_error(ETIMEDOUT, "write the report: the file system of '" + file + "'");
   note_report_written(parts_.guardian);
