@@ -39,6 +39,6 @@ class DescriptorLimit {
 [[nodiscard]] std::size_t count_open_descriptors();
 
 /// The agent itself, without a worker.
-inline constexpr std::size_t kAgentDescriptors = 32;
+inline constexpr std::size_t kAgentDescriptors = 40;
 
 }  // namespace acc::agent

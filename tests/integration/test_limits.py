@@ -21,6 +21,16 @@ class Limits(JobTest):
             self.assertEqual(job.wait(5), 71, job.stderr)
             self.assertRegex(job.stderr, rf"cannot start 1 worker: that takes \d+ descriptors, and the limit is {limit}: raise it \(ulimit -n")
 
+    def test_the_limit_that_was_advised_was_too_low_again(self):
+        for workers in (1, 8):
+            limit = 20
+            for code in (71, 0):
+                job = self.job(f"--num_processes {workers} --redirects 3 --log_dir logs", "exit=0",
+                               preexec=lambda limit=limit: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)))
+                self.assertEqual(job.wait(15), code, job.stderr)
+                if code:
+                    limit = int(re.search(r"that takes (\d+) descriptors", job.stderr)[1])
+
     def test_a_count_that_fits_is_not_refused(self):
         # 8 + 3 * 20 descriptors and what the agent has for itself.
         job = self.finished("--num_processes 20", "exit=0", preexec=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (110, 110)))
