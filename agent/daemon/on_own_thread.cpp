@@ -98,8 +98,8 @@ bool check_end(const Holder& holder, const Call* call) {
     log::warn("user_calls_wait",
               {{"uid", uid},
                {"why", call == nullptr ? "other calls for this user wait, or no thread is left"
-                       : what == HeldUpBy::accounts ? "the user data base doesn't answer"
-                                                    : "a process of it doesn't answer"}});
+                       : what == HeldUpBy::processes ? "a process of it doesn't answer"
+                                                     : "the user data base doesn't answer"}});
   return false;
 }
 

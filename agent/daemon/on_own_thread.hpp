@@ -14,8 +14,9 @@
 /// over, and ends with this process at the latest.
 namespace acc::agent::daemon {
 
-/// Each has threads of its own: look-ups that hang don't keep a job's processes from being ended.
-enum class HeldUpBy { processes, accounts };
+/// Each has threads of its own: look-ups that hang don't keep a job's processes from being ended,
+/// nor do names, of which other nodes ask for many, keep their asker's own jobs waiting.
+enum class HeldUpBy { processes, accounts, names };
 
 /// @param work  owns all that it uses, as it may outlive the caller. A variable that is moved here,
 /// no lambda: GCC 12 destroys twice what a function object made in a co_await holds
