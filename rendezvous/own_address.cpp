@@ -1,13 +1,18 @@
 #include "rendezvous/own_address.hpp"
 
+#include "common/text.hpp"
+
 #include <boost/asio/ip/udp.hpp>
 
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 
 namespace acc::rendezvous {
 
@@ -80,11 +85,22 @@ bool is_loopback_address(const std::string& text) {
   return ip::make_address(text, failed).is_loopback();
 }
 
+// Meant as loopback: RFC 6761, and what distributions have in /etc/hosts.
+static bool names_loopback(const std::string& host) {
+  std::string name = to_lower(host);
+  if (name.ends_with('.')) name.pop_back();
+  const std::string first = name.substr(0, name.find('.'));
+  const bool is_local = first.size() == name.size() || name.starts_with(first + ".localdomain");
+  static constexpr std::array<std::string_view, 5> kNames{"localhost", "localhost4", "localhost6",
+                                                          "ip6-localhost", "ip6-loopback"};
+  return name.ends_with(".localhost") ||
+         (is_local && std::ranges::find(kNames, first) != kNames.end());
+}
+
 bool is_name_on_loopback(const std::string& host, const std::string& address) {
   boost::system::error_code is_name;
   ip::make_address(host, is_name);
-  const bool is_localhost = host == "localhost" || host.ends_with(".localhost");
-  return is_name && !is_localhost && is_loopback_address(address);
+  return is_name && !names_loopback(host) && is_loopback_address(address);
 }
 
 bool is_no_own_address(const Error& failed) {
