@@ -295,6 +295,10 @@ void Coordinator::when_all_left(Millis limit, std::function<void()> done) {
   check_left();
 }
 
+bool Coordinator::is_deserted() const {
+  return links_.empty() && !membership_.has_round() && !membership_.in_takeover_delay(boot_now());
+}
+
 void Coordinator::check_left() {
   if (!all_left_ || !links_.empty()) return;
   close_deadline_.cancel();

@@ -65,11 +65,9 @@ class Coordinator {
   void when_dispensable(std::function<void()> done);
 
   [[nodiscard]] const Membership& membership() const { return membership_; }
-  /// No round has begun, none of those who joined is here any more, and none of them told of a
-  /// round of another coordinator.
-  [[nodiscard]] bool is_deserted() const {
-    return links_.empty() && !membership_.has_round() && !membership_.has_heard_of_a_round();
-  }
+  /// No round has begun, none of those who joined is here any more, and no worker of another
+  /// coordinator of which they told can live.
+  [[nodiscard]] bool is_deserted() const;
 
  private:
   /// By boot_now(), as all times of the membership. Handles a doubt about the clocks first.

@@ -136,8 +136,8 @@ class Membership {
   [[nodiscard]] Epoch epoch() const { return epoch_; }
   /// A committed round is known: this coordinator continues an existing job.
   [[nodiscard]] bool has_round() const { return has_round_; }
-  /// Of another coordinator, from an agent that joined.
-  [[nodiscard]] bool has_heard_of_a_round() const { return newest_heard_.has_value(); }
+  /// Workers of another coordinator, of which it has heard, may live on under their leases.
+  [[nodiscard]] bool in_takeover_delay(Instant now) const;
   [[nodiscard]] const RestartLedger& ledger() const { return ledger_; }
   [[nodiscard]] std::size_t connected() const { return nodes_.connected().size(); }
   /// Elected recently: members of the round may still join.
@@ -198,7 +198,6 @@ class Membership {
   void recover_nodes(const ElectionResult& result, Instant now, MembershipActions& out);
 
   // gathering
-  [[nodiscard]] bool in_takeover_delay(Instant now) const;
   [[nodiscard]] std::vector<NodeIndex> assignable() const;
   [[nodiscard]] bool is_missing(const Place& place) const;
   void consider_round(Instant now, MembershipActions& out);
