@@ -6,6 +6,8 @@
 #include <acc/acc_training.h>
 
 #include <acc/checkpoint.hpp>
+#include <set>
+#include <string>
 
 using namespace acc::capi;
 using namespace acc::runtime;
@@ -18,6 +20,7 @@ struct acc_state {
   std::vector<StateTensor> tensors;
   std::vector<Trained> trained;
   StateTexts shared, per_rank;
+  std::set<std::string> set_by_caller;  ///< of shared; others come from a checkpoint
 
   [[nodiscard]] CheckpointState whole() {
     CheckpointState all{tensors, wrapped(shared), wrapped(per_rank)};
@@ -95,7 +98,8 @@ acc_status acc_state_add_optimizer(acc_state* state, acc_optimizer* optimizer, c
     if (std::ranges::any_of(all, [&](const auto& one) { return one.name == text_of(name); }))
       refuse("the state has an optimizer of the name '" + text_of(name) + "' already");
     const auto own = acc_state::text_name(text_of(name));
-    if (given(state, "state").shared.contains(own)) refuse(words_of_taken(own));
+    if (state->set_by_caller.contains(own)) refuse(words_of_taken(own));
+    state->shared.erase(own);  // of a checkpoint that was loaded before, where it is an optimizer's
     all.push_back({added, text_of(name)});
   });
 }
@@ -129,6 +133,7 @@ acc_status acc_state_set_text(acc_state* state, const char* name, const void* te
       refuse("the text '" + std::string{name} + "' isn't UTF-8");
     }
     (per_rank != 0 ? all.per_rank : all.shared)[name] = std::move(kept);
+    if (per_rank == 0) all.set_by_caller.insert(name);
   });
 }
 
