@@ -124,7 +124,7 @@ template <class Machine, class T>
 ACC_BODY void run(Machine& machine, const Scale<T>& of) {
   machine.each(of.count, [&](std::size_t i) {
     const auto value = load(of.values[i]);
-    if (!is_finite(value)) machine.set(of.bad);
+    if (!is_finite(value) && of.bad != nullptr) machine.set(of.bad);
     store(of.values[i], value * of.factor);
   });
 }

@@ -40,7 +40,7 @@ class Findings {
   acc::cuda::DeviceBuffer memory_;
 };
 
-/// values *= factor; *bad becomes 1 if one was infinite or NaN before.
+/// values *= factor; *bad becomes 1 if one was infinite or NaN before. Null: nobody asks.
 void scale(const TensorView& values, double factor, body::Word* bad, void* stream);
 void clamp(const TensorView& values, double limit, void* stream);
 /// See body::Largest; of f64 the bits are those of a double, else of a float.

@@ -82,9 +82,8 @@ void require_own_kernels(std::span<const Parameter> parameters, std::string_view
 /// Finite floats: there is nothing to find.
 void scale_on_device(float* values, std::size_t count, double factor, const Device& device,
                      void* stream) {
-  const device::Findings none{device.index, 1, stream};
-  device::scale({values, DType::f32, {static_cast<std::int64_t>(count)}, device}, factor,
-                none.words(), stream);
+  device::scale({values, DType::f32, {static_cast<std::int64_t>(count)}, device}, factor, nullptr,
+                stream);
 }
 
 /// What a step is made of, once for a float and once for a double.
