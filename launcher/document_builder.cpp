@@ -35,11 +35,17 @@ static bool is_list_of_maps(const Value& value) {
          std::ranges::all_of(*list, [](const Value& one) { return one.map() != nullptr; });
 }
 
-void DocumentBuilder::merge(Open& into, const Map& map) {
+// Own keys win, then those of the last merge key, and of its list the first.
+// @param earlier  keys of merge keys before this one
+void DocumentBuilder::merge(Open& into, const Map& map, std::vector<std::string>& earlier) {
   for (const auto& entry : map) {
-    if (std::ranges::find(into.map, entry.key, &Entry::key) != into.map.end()) continue;
-    into.map.push_back(entry);
-    into.merged.push_back(entry.key);
+    const auto known = std::ranges::find(into.map, entry.key, &Entry::key);
+    if (known == into.map.end()) {
+      into.map.push_back(entry);
+      into.merged.push_back(entry.key);
+    } else if (std::erase(earlier, entry.key) != 0) {
+      known->value = entry.value;
+    }
   }
 }
 
@@ -57,10 +63,11 @@ void DocumentBuilder::add(Value value) {
   if (parent.map.size() > 2000)
     return refuse(value.line, "more than 2000 keys in one mapping: not a config file");
   const auto known = std::ranges::find(parent.map, *parent.key, &Entry::key);
+  auto earlier = parent.merged;
   if (*parent.key == "<<" && value.map() != nullptr) {  // YAML's merge key
-    merge(parent, *value.map());
-  } else if (*parent.key == "<<" && is_list_of_maps(value)) {  // of which the first wins
-    for (const auto& one : *value.list()) merge(parent, *one.map());
+    merge(parent, *value.map(), earlier);
+  } else if (*parent.key == "<<" && is_list_of_maps(value)) {
+    for (const auto& one : *value.list()) merge(parent, *one.map(), earlier);
   } else if (known != parent.map.end()) {
     if (std::erase(parent.merged, known->key) == 0)
       duplicates_.push_back({known->key, known->value.line, value.line});

@@ -44,7 +44,7 @@ class DocumentBuilder {
     std::uint32_t last = 0;
   };
   bool count(const Value& value);
-  static void merge(Open& into, const Map& map);
+  static void merge(Open& into, const Map& map, std::vector<std::string>& earlier);
 
   std::vector<Open> open_;
   Value root_;

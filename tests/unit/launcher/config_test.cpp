@@ -194,6 +194,15 @@ TEST_CASE("a key beside YAML's merge key was told as standing there already",
         "cfg.yaml:4: 'num_processes' stands in line 3 already: the last one counts");
 }
 
+TEST_CASE("of two merge keys the first won, and in Python the last does", "[launcher][config]") {
+  const auto config = parse_config(
+      "own: 1\n<<: {p: 1, q: 1, own: 2}\n<<: [{p: 2, own: 3}, {p: 3, r: 3}]\n", "cfg.yaml");
+  REQUIRE(config.has_value());
+  for (const auto& [key, text] :
+       {std::pair{"own", "1"}, std::pair{"p", "2"}, std::pair{"q", "1"}, std::pair{"r", "3"}})
+    CHECK(python_text(*config->find(key)) == text);
+}
+
 TEST_CASE("a merge key with a list of mappings was an unknown key", "[launcher][config]") {
   const auto config =
       parse_config("a: &a {p: 1}\nb: &b {p: 2, q: 2, r: 2}\n<<: [*a, *b]\nr: 3\n", "cfg.yaml");
