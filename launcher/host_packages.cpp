@@ -25,8 +25,7 @@ std::string program_of(const std::string& interpreter) {
 }
 
 /// A virtual environment has the system's and the user's packages only if it was made so.
-bool has_user_site(const fs::path& program) {
-  if (!own_variable("PYTHONNOUSERSITE").empty()) return false;
+bool sees_others(const fs::path& program) {
   const auto settings =
       beginning_of_script(program.parent_path().parent_path() / "pyvenv.cfg", kMaxSiteFile);
   for (const auto& line : split(settings, '\n')) {
@@ -52,8 +51,10 @@ class Packages {
     // A virtual environment's python is a link to the system's: its own prefix counts first, then
     // where it leads.
     add_prefix(fs::path{found}.parent_path().parent_path(), {});
-    if (has_user_site(found)) add_user_site(real.filename());
-    add_prefix(real.parent_path().parent_path(), {});
+    if (sees_others(found)) {
+      if (own_variable("PYTHONNOUSERSITE").empty()) add_user_site(real.filename());
+      add_prefix(real.parent_path().parent_path(), {});
+    }
     for (const auto& folder : std::vector{sites_}) read_site(folder);
   }
 

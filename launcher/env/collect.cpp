@@ -135,7 +135,10 @@ Section about_python(const Environment& environment) {
     const auto found = is_library ? launcher::listed_version(program, package)
                                   : launcher::installed_version(program, package);
     if (found.empty() && is_library) continue;
-    section.facts.push_back({package, found == "0" ? "there, version not found" : found});
+    const bool is_hidden = found.empty() && !launcher::shows_packages(program);
+    section.facts.push_back({package, is_hidden ? "can't be seen without running the interpreter"
+                                      : found == "0" ? "there, version not found"
+                                                     : found});
   }
   return section;
 }

@@ -64,6 +64,13 @@ bool is_list_of_words(std::string_view key) {
   return std::ranges::find(kLists, key) != std::end(kLists);
 }
 
+/// In YAML or JSON, perhaps with a comment.
+bool is_unset(std::string_view value) {
+  value = trim(value.substr(0, value.find(" #")));
+  if (value.ends_with(',')) value = trim(value.substr(0, value.size() - 1));
+  return value == "null" || value == "~" || value == "[]" || value == "{}";
+}
+
 /// Where what isn't shown begins: behind a secret's `name:`, `NAME=` or `--flag`, also in a
 /// comment or in JSON. npos: nowhere.
 std::size_t secret_begin(std::string_view line) {
@@ -77,8 +84,8 @@ std::size_t secret_begin(std::string_view line) {
     while (sign < line.size() && std::string_view{"\"' "}.find(line[sign]) != std::string::npos)
       ++sign;
     const bool is_named = sign < line.size() && (line[sign] == ':' || line[sign] == '=');
-    const bool is_empty = is_named && trim(line.substr(sign + 1)) == "[]";
-    if (is_named && !is_empty && is_list_of_words(word)) return sign + 1;
+    const bool is_set = is_named && !is_unset(line.substr(sign + 1));
+    if (is_set && is_list_of_words(word)) return sign + 1;
     std::string name{word.substr(std::min(word.find_first_not_of('-'), word.size()))};
     std::ranges::replace(name, '-', '_');
     if (!is_secret(name)) continue;

@@ -82,9 +82,10 @@ TEST_CASE("DeepSpeed of pip install --user was not found, and the job refused", 
   fs::create_symlink(prefix.python, python);
   write(prefix.folder / "venv/pyvenv.cfg",
         "home = /usr/bin\ninclude-system-site-packages = false\n");
-  CHECK_FALSE(has_module(python, "deepspeed"));
+  write(prefix.site / "torchao/__init__.py", "");
+  for (const auto* module : {"deepspeed", "torchao"}) CHECK_FALSE(has_module(python, module));
   write(prefix.folder / "venv/pyvenv.cfg", "include-system-site-packages = true\n");
-  CHECK(has_module(python, "deepspeed"));
+  for (const auto* module : {"deepspeed", "torchao"}) CHECK(has_module(python, module));
 }
 
 TEST_CASE("an editable DeepSpeed was not found, and the job refused", "[launcher]") {

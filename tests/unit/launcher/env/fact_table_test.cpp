@@ -30,6 +30,8 @@ TEST_CASE("a config file is shown with its layout, and without its secrets", "[e
   const std::string plain =
       "log_dir: 's3://x'\nscript_args: []\ngpu_ids: '0,1'\nfp8_config: {margin: 0}\n";
   CHECK(shown_config(plain) == plain);
+  const std::string unset = "commands: null\ntpu_env: []  # none\nscript_args: ~\n";
+  CHECK(shown_config(unset) == unset);
 }
 
 TEST_CASE("acc-env showed secrets in a script's arguments, tpu_env and comments of the config file",
