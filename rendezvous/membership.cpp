@@ -82,6 +82,15 @@ void Membership::note_heard(NodeIndex index, Instant now) {
   if (const auto rank = places_.of_node(index)) places_[*rank].heard = now;
 }
 
+// A large replay over a slow network may take longer than the silence after which its node would
+// give up the link, and replay from the start over the next one.
+void Membership::on(NodeIndex index, const KvRestore&, Instant now, MembershipActions& out) {
+  auto& answered = nodes_[index].replay_answered;
+  if (now - answered < options_.timings.heartbeat_timeout / 4) return;
+  answered = now;
+  send(index, Probe{stamp(now)}, out);
+}
+
 void Membership::receive(PeerId peer, const Frame& frame, Instant now, MembershipActions& out) {
   const auto sender = nodes_.by_peer(peer);
   if (!sender || phase_ == MembershipPhase::closed || phase_ == MembershipPhase::stepped_down)

@@ -108,15 +108,6 @@ void Membership::on(NodeIndex index, const Heartbeat& heartbeat, Instant now,
   answer_inquiries(now, out);
 }
 
-// A large replay over a slow network may take longer than the silence after which its node would
-// give up the link, and replay from the start over the next one.
-void Membership::on(NodeIndex index, const KvRestore&, Instant now, MembershipActions& out) {
-  auto& answered = nodes_[index].replay_answered;
-  if (now - answered < options_.timings.heartbeat_timeout / 4) return;
-  answered = now;
-  send(index, Probe{stamp(now)}, out);
-}
-
 void Membership::on(NodeIndex index, const WorkerFailed& failed, Instant now,
                     MembershipActions& out) {
   const auto rank = places_.of_node(index);

@@ -7,7 +7,6 @@
 #include "common/text.hpp"
 #include "common/version.hpp"
 
-#include <functional>
 #include <span>
 #include <utility>
 
