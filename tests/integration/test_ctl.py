@@ -708,6 +708,7 @@ class Real(CtlTest):
                 self.ctl("submit", "--name", "full", *job)
             with open("/dev/full", "w") as full:
                 self.assertIn("can't write to the standard output: No space left on device", self.ctl(*words, code=1, stdout=full)[1])
+            until(lambda: all(j["state"] == "succeeded" for j in self.ps()), "the slots of the jobs that nobody follows any more")
 
     def test_bytes_that_are_not_utf8_came_changed(self):
         data = b"gr\xc3\xb6\xc3\x9fe\n" + bytes(range(256)) + b"\n" + b"\x01\xe9t\xe9\ngood\n" + b"".join(bytes([b, b, 10]) for b in range(255, -1, -1))
