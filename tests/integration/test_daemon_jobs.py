@@ -923,6 +923,9 @@ class JobFiles(Case):
             until(lambda: all(job["state"] == "running" for name in names for job in self.of(daemon, name) or [{"state": ""}]), names)
             return [self.of(daemon, name)[0]["id"] for name in names]
         jobs = running("one", "two")
+        for name in "one", "two":
+            # Without its worker the guardian may not have begun, and starts anew.
+            until(lambda: f"mark={name}" in str(processes_with(self.token)), "its worker")
         daemon.kill()
         for name in "three", "four":
             self.put(f"{name}.yaml", f"mark={name} hold")
