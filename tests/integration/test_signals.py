@@ -595,20 +595,21 @@ class Terminal(unittest.TestCase):
         self.assertEqual(self.text.count(b"int-0"), 1)
 
     def test_ctrl_z_gives_the_terminal_back(self):
-        # A small shell of our own: starts acc-launch in a group of its own, waits for it to stop, continues it.
+        # A small shell of our own: starts acc-launch in a group of its own, waits for it to stop, continues it. The terminal
+        # is the group's before its program begins, as with real ones: what reads earlier is stopped.
         shell = r'''
 import os, signal, sys
 signal.signal(signal.SIGTTOU, signal.SIG_IGN)
 pid = os.fork()
 if pid == 0:
     os.setpgid(0, 0)
+    os.tcsetpgrp(0, os.getpid())
     signal.signal(signal.SIGTTOU, signal.SIG_DFL)
     os.execv(sys.argv[1], sys.argv[1:])
 try:
     os.setpgid(pid, pid)
 except OSError:
     pass
-os.tcsetpgrp(0, pid)
 _, status = os.waitpid(pid, os.WUNTRACED)
 print("stopped" if os.WIFSTOPPED(status) else "ended", flush=True)
 os.tcsetpgrp(0, os.getpgrp())
@@ -625,7 +626,6 @@ print("code", os.waitstatus_to_exitcode(status), flush=True)
         self.addCleanup(os.close, master)
         self.text = b""
         self.read_until(master, b"up\r\n")
-        until(lambda: os.tcgetpgrp(master) != pid, "the shell above to hand the terminal over")
         os.write(master, b"\x1a")
         self.read_until(master, b"stopped")
         self.read_until(master, b"shell has it True")
