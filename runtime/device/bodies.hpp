@@ -337,7 +337,8 @@ ACC_BODY void run(Machine& machine, const AdamW<T>& of) {
 
 inline constexpr unsigned kThreads = 256;      ///< of a block
 inline constexpr unsigned kMostBlocks = 1024;  ///< of a launch
-/// Elements of a launch; with them a block has at most kMostOfBlock.
+/// Elements of a launch; with them a block has at most body::kMostOfBlock.
 inline constexpr std::size_t kMostOfLaunch = std::size_t{kMostBlocks} * kThreads * 255;
+static_assert(kMostOfLaunch / kMostBlocks <= body::kMostOfBlock);
 
 }  // namespace acc::runtime::device

@@ -169,12 +169,6 @@ void Communicator::begin_abort() noexcept {
   }
 }
 
-bool Communicator::abort_is_over() const noexcept {
-  const std::lock_guard lock{state_};
-  if (due_ == Deed::abort) return false;
-  return !abort_.valid() || abort_.wait_for(0s) == std::future_status::ready;
-}
-
 void Communicator::await_abort() noexcept {
   std::shared_future<void> abort;
   {

@@ -61,8 +61,6 @@ class Communicator {
   bool fail(const Error& cause) noexcept;
   /// Starts the abort of a broken communicator, once. Ends the process if that takes too long.
   void begin_abort() noexcept;
-  /// The abort has ended, or none is needed.
-  [[nodiscard]] bool abort_is_over() const noexcept;
   /// Waits for the end of the abort, at most for its limit.
   void await_abort() noexcept;
 
