@@ -15,7 +15,7 @@
 /// them, the first of which names it. Descriptors come with some (preloader.py has the other half).
 namespace acc::agent::preload {
 
-/// A longer packet is not sent, and ends the preloader if it comes from there.
+/// In bytes. A longer packet isn't sent: its receiver reads no more of one.
 inline constexpr std::size_t kLongestMessage = std::size_t{1} << 18U;
 
 // ---- from the preloader ----

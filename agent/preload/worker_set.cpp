@@ -20,6 +20,10 @@ constexpr std::uint32_t kAtOnce = std::uint32_t{1} << 31U;  // forked_workers.py
 }  // namespace
 
 bool send_packet(int socket, const std::string& packet, std::span<const int> fds) {
+  if (packet.size() > preload::kLongestMessage) {
+    errno = EMSGSIZE;
+    return false;
+  }
   alignas(cmsghdr) std::array<char, CMSG_SPACE(kMostDescriptors * sizeof(int))> space{};
   iovec part{const_cast<char*>(packet.data()), packet.size()};
   msghdr header{};

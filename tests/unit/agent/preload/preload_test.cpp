@@ -2,9 +2,14 @@
 #include "agent/preload/preload_course.hpp"
 #include "agent/preload/preload_environment.hpp"
 #include "agent/preload/preload_messages.hpp"
+#include "agent/preload/worker_set.hpp"
+#include "common/unique_fd.hpp"
 
 #include <catch2/catch.hpp>
 
+#include <sys/socket.h>
+
+#include <cerrno>
 #include <csignal>
 #include <string>
 #include <vector>
@@ -257,6 +262,17 @@ TEST_CASE("what is left of a cancelled start is told as such, and costs the prel
   CHECK(course.fail_cancelled("it took too long") == Next::replace);
   CHECK(warning_of(course) == "--preload: a cancelled start of workers was not cleaned up: it took "
                               "too long: another preloader is started");
+}
+
+TEST_CASE("a packet of which its receiver would read only a part isn't sent", "[agent][preload]") {
+  int ends[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0);
+  const UniqueFd ours{ends[0]}, theirs{ends[1]};
+  const int room = 1 << 22;  // as on clusters whose net.core.wmem_default was raised
+  (void)::setsockopt(ours.get(), SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof room);
+  CHECK_FALSE(send_packet(ours.get(), std::string(kLongestMessage + 1, 'x'), {}));
+  CHECK(errno == EMSGSIZE);
+  CHECK(send_packet(ours.get(), "x", {}));
 }
 
 TEST_CASE("the archive is a zip file with stored members", "[agent][preload]") {
