@@ -214,7 +214,7 @@ TEST_CASE("of several that want to lead exactly one does, the others learn where
 }
 
 TEST_CASE("a dead leader's key ends with its lease, then another wins with a higher term",
-          "[etcd]") {
+          "[etcd][timing]") {
   asio::io_context io;
   const auto job = new_job();
   Node a{io, {server().endpoint()}, job, "a", Millis{2'000}};
@@ -226,7 +226,7 @@ TEST_CASE("a dead leader's key ends with its lease, then another wins with a hig
   // Renewals keep it longer than one lease.
   const Instant began = clock_now();
   until(io, "two leases to pass", [&] { return since(began) > Millis{4'500}; });
-  until(io, "a renewal", [&] { return a.leads(); });
+  REQUIRE(a.leads());
   CHECK_FALSE(b.won);
 
   const Instant died = clock_now();
@@ -235,6 +235,7 @@ TEST_CASE("a dead leader's key ends with its lease, then another wins with a hig
   const Millis took = since(died);
   std::printf("takeover after %lld ms with a lease of 2 s\n", static_cast<long long>(took.count()));
   CHECK(took > Millis{1'300});  // the last renewal was a third of the lease ago at most
+  CHECK(took < slack(Millis{3'500}));
   REQUIRE(b.won->last);
   CHECK(*b.won->last == record_of(3));
 }
@@ -292,7 +293,7 @@ TEST_CASE("after a pause longer than its lease a leader knows at once that it le
   CHECK(b.leads());
 }
 
-TEST_CASE("a leader notices within its time that etcd is frozen", "[etcd]") {
+TEST_CASE("a leader notices within its time that etcd is frozen", "[etcd][timing]") {
   asio::io_context io;
   EtcdServer own;
   const auto job = new_job();
@@ -300,11 +301,12 @@ TEST_CASE("a leader notices within its time that etcd is frozen", "[etcd]") {
   a.result();
   const Instant froze = clock_now();
   own.freeze();
-  CHECK(a.it->leadership_term()->until <= boot_now() + Millis{2'000});
   until(io, "the end of a's time", [&] { return a.lost.size() == 1; });
   const auto took = std::chrono::duration_cast<Millis>(a.lost_at - froze);
   std::printf("stepped down %lld ms after etcd froze, lease 2 s\n",
               static_cast<long long>(took.count()));
+  // leadership_term() tells the truth in time; the event may wait for its turn on a busy machine.
+  CHECK(took <= slack(Millis{2'200}));
   CHECK(took > Millis{1'200});
   CHECK_FALSE(a.leads());
   CHECK_THAT(a.lost.at(0), Contains("couldn't be renewed within 2 s") && Contains("no answer"));
@@ -355,7 +357,7 @@ TEST_CASE("an etcd that lost its data ends the leadership and begins anew, terms
   CHECK_FALSE(b.won->last);
 }
 
-TEST_CASE("members that are dead or silent are passed over for one that serves", "[etcd]") {
+TEST_CASE("members that are dead or silent are passed over for one that serves", "[etcd][timing]") {
   asio::io_context io;
   Silent silent;
   const auto dead = GENERATE(true, false);
@@ -363,11 +365,14 @@ TEST_CASE("members that are dead or silent are passed over for one that serves",
   Node a{io, {first, server().endpoint()}, new_job(), "a", Millis{2'000}};
   const Instant began = clock_now();
   a.result();
+  CHECK(since(began) < slack(Millis{dead ? 500 : 3'500}));
   const auto asked = silent.asked();
   CHECK((asked == 0) == dead);
+  const Instant again = clock_now();
   a.commit(1);
+  CHECK(since(again) < slack(Millis{500}));
   until(io, "more than a lease", [&] { return since(began) > Millis{4'000}; });
-  until(io, "a renewal", [&] { return a.leads(); });
+  CHECK(a.leads());
   CHECK(silent.asked() == asked);  // the one that serves is asked first
 }
 
@@ -377,14 +382,16 @@ TEST_CASE("a name with several addresses is tried through", "[etcd]") {
   a.result();
 }
 
-TEST_CASE("without any etcd the error names the endpoints and the cure", "[etcd]") {
+TEST_CASE("without any etcd the error names the endpoints and the cure", "[etcd][timing]") {
   asio::io_context io;
   const Silent silent;
   const EtcdEndpoint refusing{"127.0.0.1", free_port()};
   GIVEN("two that refuse") {
     Node a{io, {refusing, {"::1", free_port()}}, "j7", "a"};
+    const Instant began = clock_now();
     a.begin();
     const auto text = a.trouble();
+    CHECK(since(began) < slack(Millis{500}));
     CHECK_THAT(text, Contains("etcd: look for the leader of job 'j7': none of 2 endpoints") &&
                          Contains(to_string(refusing)) && Contains("Connection refused") &&
                          Contains("http://[::1]:") &&
@@ -403,7 +410,7 @@ TEST_CASE("without any etcd the error names the endpoints and the cure", "[etcd]
   }
 }
 
-TEST_CASE("a leader that resigns is succeeded at the next look", "[etcd]") {
+TEST_CASE("a leader that resigns is succeeded at the next look", "[etcd][timing]") {
   asio::io_context io;
   const auto job = new_job();
   Node a{io, {server().endpoint()}, job, "a"};
@@ -416,15 +423,17 @@ TEST_CASE("a leader that resigns is succeeded at the next look", "[etcd]") {
   CHECK(b.wins() == 2);
   std::printf("succeeded %lld ms after the resignation\n",
               static_cast<long long>(since(resigned).count()));
+  CHECK(since(resigned) < slack(Millis{900}));
 }
 
-TEST_CASE("a leader whose key an operator removed steps down when it renews", "[etcd]") {
+TEST_CASE("a leader whose key an operator removed steps down when it renews", "[etcd][timing]") {
   asio::io_context io;
   const auto job = new_job();
   Node a{io, {server().endpoint()}, job, "a", Millis{3'000}};
   a.result();
   Operator{io, server().endpoint()}.remove("/acc/" + job + "/leader");
-  until(io, "a to step down", [&] { return a.lost.size() == 1; });
+  until(
+      io, "a to step down", [&] { return a.lost.size() == 1; }, Millis{2'000});
   CHECK_THAT(a.lost.at(0), Contains("the key is gone"));
   a.won.reset();
   CHECK(a.wins() == 2);
@@ -485,7 +494,7 @@ TEST_CASE("the end of a job leaves nothing in etcd", "[etcd]") {
     CHECK_FALSE(hand.get("/acc/" + job + '/' + name));
 }
 
-TEST_CASE("stopped in the middle of anything it ends at once and says nothing", "[etcd]") {
+TEST_CASE("stopped in the middle of anything it ends at once and says nothing", "[etcd][timing]") {
   const Silent silent;
   const bool serves = GENERATE(true, false);
   for (int steps = 0; steps < 40; ++steps) {
@@ -496,9 +505,11 @@ TEST_CASE("stopped in the middle of anything it ends at once and says nothing", 
       for (int i = 0; i < steps; ++i) io.run_one_for(Millis{5});
       a.it->commit(record_of(0));
     }
+    const Instant stopped = clock_now();
     io.restart();
     io.run_for(slack(Millis{2'000}));
     CHECK(io.stopped());  // nothing is left to wait for
+    CHECK(since(stopped) < slack(Millis{200}));
   }
 }
 
