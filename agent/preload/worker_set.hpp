@@ -15,7 +15,8 @@
 
 namespace acc::agent {
 
-/// Sends one packet with descriptors. @return false with errno
+/// Sends one packet with descriptors. @return false with errno; EMSGSIZE also where it is longer
+/// than preload::kLongestMessage
 bool send_packet(int socket, const std::string& packet, std::span<const int> fds);
 
 /// The agent's ends of the channels to a set of workers that the preloader forks: a pipe to their
