@@ -29,6 +29,7 @@ class Work(ledger.Task):
     kind: str = "single"  # talker: one that writes lines; launch
     client: str = ""  # host of the command of a launch
     workers: int = 1
+    fewest: int = 1  # of them that may begin without the others: an elastic launch doesn't wait for a node that joins late
     folder: str = ""
     process: subprocess.Popen | None = None
     killed: bool = False  # the command
@@ -49,7 +50,13 @@ class Work(ledger.Task):
         return history.load(self.folder)
 
     def has_begun(self):
-        return os.path.isdir(self.folder) and len(history.diaries(self.folder)) >= self.workers
+        return self.started() >= self.fewest
+
+    def is_complete(self):
+        return self.started() >= self.workers
+
+    def started(self):
+        return len(history.diaries(self.folder)) if os.path.isdir(self.folder) else 0
 
     def has_ended(self):
         return self.process is not None and self.process.poll() is not None
@@ -142,7 +149,7 @@ class Course:
     def disturb_starting(self, host, name):
         """A launch that has just been begun may be refused."""
         for task in self.tasks:
-            if host in task.places and task.kind == "launch" and not task.has_begun():
+            if host in task.places and task.kind == "launch" and not task.is_complete():
                 task.trouble.append(name)
 
     def disk_is_full(self, host):
@@ -151,7 +158,7 @@ class Course:
             if host not in task.places:
                 continue
             task.disk_was_full = True
-            if not task.has_begun() or task.rule != "no" or task.restarts:
+            if not task.is_complete() or task.rule != "no" or task.restarts:
                 task.trouble.append("disk full")
 
     def disturb_network(self, host, name):
@@ -252,10 +259,11 @@ class Course:
         planned = dice.choice((0, 0, None))
         elastic = len(hosts) >= 3 and dice.random() < 0.4
         restarts = dice.choice((0, 3, 20))
-        task = self.new(hosts, kind="launch", client=client, workers=sum(slots.values()), planned=planned, max_restarts=restarts, detached=detached)
+        fewest = len(hosts) // 2 + 1 if elastic else len(hosts)
+        task = self.new(hosts, kind="launch", client=client, workers=sum(slots.values()), fewest=sum(sorted(slots.values())[:fewest]), planned=planned, max_restarts=restarts, detached=detached)
         task.quiet = planned is not None and dice.random() < 0.7
         words = [] if planned is None else [f"run={dice.randrange(300, 4000)}ms"]
-        size = f"{len(hosts) // 2 + 1}:{len(hosts)}" if elastic else str(len(hosts))
+        size = f"{fewest}:{len(hosts)}" if elastic else str(len(hosts))
         flags = f"--hosts {','.join(f'{host}:{n}' for host, n in slots.items())} --cpu --num_cpu_threads_per_process 1 {TIMES} --nnodes {size} --max_restarts {restarts}"
         command = [ACC, *flags.split(), *(["--detach"] if detached else []), "--env", f"HISTORY_DIR={task.folder}", "--no_python",
                    "sh", "-c", 'export HISTORY_NODE=$(hostname); exec "$0" "$@"', HISTORY, task.token, "linger=0s", *words]
