@@ -520,9 +520,9 @@ class Course:
                 task.process.send_signal(signal.SIGTERM)
             time.sleep(0.05)
         # What a detached command left, one whose processes were all killed at once, and one that said so: a third Ctrl-C while its daemon was dead.
+        self.list_all()
         for task in launches:
             if task.detached or task.leaves_parts() or "power off" in task.trouble or "all processes of a job killed" in task.trouble:
-                self.list_all()
                 for host in task.hosts:
                     for job in self.of_task(task, host):
                         if job["state"] not in ENDED and (task.planned is None or task.trouble):
