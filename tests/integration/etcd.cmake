@@ -12,6 +12,6 @@ set_tests_properties(integration:etcd-timing PROPERTIES LABELS "integration;timi
 
 # Whole jobs that meet through it.
 foreach(case OneHost SeveralHosts)
-  acc_integration_test(etcd_nodes CASES ${case} TIMEOUT 240)
+  acc_integration_test(etcd_nodes CASES ${case} TIMEOUT 480)
 endforeach()
-acc_integration_test(etcd_access TIMEOUT 300)
+acc_integration_test(etcd_access TIMEOUT 600)

@@ -3,7 +3,7 @@ find_package(Python3 REQUIRED COMPONENTS Interpreter)
 set(examples 01_hello_ranks 02_fashion_mnist 03_survive_a_crash 04_torchrun_line 05_cpp_worker
   07_c_api_python 08_fashion_mnist_cpp 09_early_stop_cpp 10_notebook 11_accelerate)
 math(EXPR short "120 * ${ACC_TEST_LIMIT_FACTOR}")
-math(EXPR long "300 * ${ACC_TEST_LIMIT_FACTOR}")  # those that train
+math(EXPR long "600 * ${ACC_TEST_LIMIT_FACTOR}")  # those that train
 foreach(example ${examples})
   set(name "example: ${example}")
   add_test(NAME ${name}

@@ -12,7 +12,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-LIMIT_S = 280 * int(os.environ.get("ACC_TEST_LIMIT_FACTOR", "1"))
+LIMIT_S = 580 * int(os.environ.get("ACC_TEST_LIMIT_FACTOR", "1"))
 
 
 def blocks_of(example):
