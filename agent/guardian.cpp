@@ -144,19 +144,27 @@ int read_end_of_new_pipe() {
   return ends[0];
 }
 
+// Taken before the agent is there: on a busy machine its workers may set the terminal's modes
+// before this process runs again.
+struct BeforeTheAgent {
+  std::unordered_set<pid_t> children = children_from_before();
+  std::optional<termios> modes = terminal_modes();
+};
+
 class Guardian {
  public:
-  Guardian(pid_t agent, const sigset_t& signals, std::unordered_set<pid_t> not_ours,
-           GuardianBoard* board, int wake_fd, int pipe_fd)
+  Guardian(pid_t agent, const sigset_t& signals, BeforeTheAgent before, GuardianBoard* board,
+           int wake_fd, int pipe_fd)
       : agent_{agent},
-        not_ours_{std::move(not_ours)},
+        not_ours_{std::move(before.children)},
         board_{board},
         lease_{agent, board},
         lease_timer_{board, pipe_fd},
         wake_fd_{wake_fd},
         pipe_fd_{pipe_fd},
         agent_fd_{static_cast<int>(::syscall(SYS_pidfd_open, agent, 0U))},
-        signal_fd_{::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK)} {}
+        signal_fd_{::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK)},
+        modes_{before.modes} {}
 
   int run() {
     const int status = wait_for_agent();
@@ -420,7 +428,7 @@ class Guardian {
   UniqueFd pipe_fd_;
   UniqueFd agent_fd_;
   UniqueFd signal_fd_;
-  std::optional<termios> modes_ = terminal_modes();
+  std::optional<termios> modes_;
   pid_t terminal_group_ = 0;
   pid_t interrupt_watch_ = -1;
   std::vector<int> held_;  ///< signals of a job's manager, until then
@@ -440,7 +448,7 @@ int run_guarded(const std::function<int(const GuardianLink&)>& agent_main) {
   const JobFolderNotes notes;
   // Inherited as ignored, the kernel would reap our children and we would wait for ever.
   ::signal(SIGCHLD, SIG_DFL);
-  const auto not_ours = children_from_before();
+  BeforeTheAgent before;
   GuardianBoard* const board = make_board();
   const int wake_fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   const int pipe_fd = read_end_of_new_pipe();
@@ -467,7 +475,7 @@ int run_guarded(const std::function<int(const GuardianLink&)>& agent_main) {
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);  // ulimit -f: as a full disk, also for the report of a lost agent
   notes.sync();
-  Guardian guarding{agent, signals, not_ours, board, wake_fd, pipe_fd};
+  Guardian guarding{agent, signals, std::move(before), board, wake_fd, pipe_fd};
   const int exit_code = guarding.run();
   if (board == nullptr)
     notes.ended(exit_code);

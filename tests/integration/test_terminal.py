@@ -261,8 +261,14 @@ while step < 120 or not os.path.exists(os.environ["GO"]):
         self.assertEqual(screen(self.text).count("line of it"), 3)
 
     def test_an_agent_that_gave_up_left_a_terminal_without_echo(self):
+        self.assert_echo_after_giving_up("give-up")
+
+    def test_a_guardian_that_ran_after_its_workers_took_their_modes_for_the_terminals(self):
+        self.assert_echo_after_giving_up("late-guardian")
+
+    def assert_echo_after_giving_up(self, preloaded):
         self.start("--num_processes 1", ["sh", "-c", "stty -echo; echo quiet; exec sleep 100"],
-                   env={**preloading(os.path.join(BIN, "preloaded.so")), "PRELOADED": "give-up"})
+                   env={**preloading(os.path.join(BIN, "preloaded.so")), "PRELOADED": preloaded})
         self.read_until(b"quiet")
         shows = lambda: bool(termios.tcgetattr(self.master)[3] & termios.ECHO)
         self.assertFalse(shows())

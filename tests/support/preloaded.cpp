@@ -1,5 +1,6 @@
 // LD_PRELOAD=preloaded.so PRELOADED=what: a user's library within an acc-launch, before main().
 //   give-up  ends an agent that gets SIGRTMIN+9, as an error of its own does
+//   late-guardian  the same, and the guardian goes on only once a worker has switched echo off
 // Of one that prints its plan alone:
 //   leave  leaves a process behind, in a session of its own, and lets the program run
 //   hang   never lets it run, and ignores SIGTERM
@@ -7,6 +8,8 @@
 //   die    is killed, as by the kernel for its memory
 //   cut    writes the beginning of a plan, and ends as if all were well
 #include <fcntl.h>
+#include <pthread.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -20,11 +23,24 @@ namespace {
   for (;;) ::pause();
 }
 
+pid_t g_guardian = 0;
+
+void wait_for_silence() {
+  termios modes{};
+  while (::getpid() == g_guardian && ::tcgetattr(STDIN_FILENO, &modes) == 0 &&
+         (modes.c_lflag & ECHO) != 0)
+    ::usleep(1000);
+}
+
 __attribute__((constructor)) void begin(int count, char** words) {
   const char* what = std::getenv("PRELOADED");
   const bool is_trial = count > 1 && words[1] == std::string_view{"--print_plan"};
   if (what == nullptr) return;
-  if (what == std::string_view{"give-up"})
+  if (what == std::string_view{"late-guardian"} && ::getenv("RANK") == nullptr) {
+    g_guardian = ::getpid();
+    ::pthread_atfork(nullptr, wait_for_silence, nullptr);
+  }
+  if (what == std::string_view{"give-up"} || what == std::string_view{"late-guardian"})
     ::signal(SIGRTMIN + 9, [](int) { ::_exit(70); });  // docs/exit-codes.md: agent_lost
   if (!is_trial) return;
   if (what == std::string_view{"hang"}) {
