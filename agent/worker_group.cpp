@@ -288,6 +288,7 @@ void WorkerGroup::take_exit(std::size_t index) {
   if (is_starting_) return exited_.push_back(index);  // caused by something else
   hooks_.on_end();
   auto& record = records_[index];
+  take_turns_of(record.pid);
   int status = 0;
   rusage usage{};
   const auto seen = look_at(record.pid, WEXITED);
@@ -373,6 +374,20 @@ void WorkerGroup::signal_some() {
         if (epoch == epoch_) signal_some();
       });
     }
+  }
+}
+
+// A worker that dies of a signal that all processes got may be dead before its turn comes: the
+// program in it had the signal, too, and what is noted of that must be known when the worker is
+// reaped.
+void WorkerGroup::take_turns_of(pid_t pid) {
+  for (auto& pending : signals_) {
+    if (!pending.delivered) continue;
+    const auto first = pending.pids.begin() + static_cast<std::ptrdiff_t>(pending.next);
+    const auto turn = std::find(first, pending.pids.end(), pid);
+    if (turn == pending.pids.end()) continue;
+    pending.pids.erase(turn);
+    signal_one(pid, pending);
   }
 }
 

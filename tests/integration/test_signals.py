@@ -363,6 +363,21 @@ while True:
     if "fails" in sys.argv and os.environ["RANK"] == "1" and os.path.exists(sys.argv[-1]): os._exit(5)
 """
 
+# Of a job, as a manager does.
+SIGNALS_ALL_PROCESSES = """import os, sys
+open("/proc/self/comm", "w").write("slurmstepd")
+try: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))  # between two of its signals no other process has its core
+except PermissionError: pass
+def below(pid):
+    yield pid
+    for task in os.listdir(f"/proc/{pid}/task"):
+        for child in open(f"/proc/{pid}/task/{task}/children").read().split(): yield from below(child)
+pids = list(below(sys.argv[1]))
+pids.append(pids.pop(0))  # the launcher last: what it passes on must not overtake a sender that waits for a core
+for pid in pids[::int(sys.argv[3])]: os.kill(int(pid), int(sys.argv[2]))
+sys.stdin.read()  # it outlives the job, as a manager does
+"""
+
 
 class Wrappers(JobTest):
     """A shell is the worker, and dies of the signal at which the program in it saves."""
@@ -434,27 +449,25 @@ class Wrappers(JobTest):
 
     def test_under_a_manager_that_signals_all_processes_of_a_job_the_checkpoint_was_interrupted(self):
         """As Slurm's steps and systemd do. The sender is known by its name; the order is chance."""
-        code = """import os, sys
-open("/proc/self/comm", "w").write("slurmstepd")
-try: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))  # between two of its signals no other process has its core
-except PermissionError: pass
-def below(pid):
-    yield pid
-    for task in os.listdir(f"/proc/{pid}/task"):
-        for child in open(f"/proc/{pid}/task/{task}/children").read().split(): yield from below(child)
-pids = list(below(sys.argv[1]))
-pids.append(pids.pop(0))  # the launcher last: what it passes on must not overtake a sender that waits for a core
-for pid in pids[::int(sys.argv[3])]: os.kill(int(pid), int(sys.argv[2]))
-sys.stdin.read()  # it outlives the job, as a manager does
-"""
         # The workers first: those that die of it, as a shell, may be seen before the agent knows.
         for wrapper, order in (("exec {python} {script}", "1"), ("exec {python} {script}", "-1"), ("{python} {script}; true", "1"),
                                ("trap 'exit 143' TERM USR1; {python} {script} & wait $!", "1")):
             for flags, signo, code_of_job in (("--grace 60", signal.SIGTERM, 143), ("--preempt_signals USR1 --preempt_grace 60", signal.SIGUSR1, 75)):
                 job = self.wrapped(flags, wrapper=wrapper)
-                manager = subprocess.Popen([sys.executable, "-c", code, str(job.pid), str(int(signo)), order], stdin=subprocess.PIPE)
-                self.addCleanup(manager.communicate)
+                self.signal_all_processes(job, signo, order)
                 self.assert_saved(job, code_of_job, signo.name)
+
+    def test_of_many_ranks_under_a_manager_those_looked_at_last_had_the_signal_again_in_their_checkpoint(self):
+        """Their shells die of it while the agent still looks at the others."""
+        ranks = 48
+        job = self.wrapped("--grace 60", wrapper="{python} {script}; true", ranks=ranks)
+        self.signal_all_processes(job, signal.SIGTERM, "1")
+        self.assert_saved(job, 143, "SIGTERM", ranks=range(ranks))
+
+    def signal_all_processes(self, job, signo, order):
+        """By one that is named as Slurm's is; order -1: the agent after its workers."""
+        manager = subprocess.Popen([sys.executable, "-c", SIGNALS_ALL_PROCESSES, str(job.pid), str(int(signo)), order], stdin=subprocess.PIPE)
+        self.addCleanup(manager.communicate)
 
     def test_a_program_whose_script_passes_the_signal_on_got_it_twice_and_its_checkpoint_was_destroyed(self):
         """As entry points of containers and batch scripts do."""
