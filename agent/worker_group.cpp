@@ -288,7 +288,7 @@ void WorkerGroup::take_exit(std::size_t index) {
   if (is_starting_) return exited_.push_back(index);  // caused by something else
   hooks_.on_end();
   auto& record = records_[index];
-  take_turns_of(record.pid);
+  note_delivered(record.pid);
   int status = 0;
   rusage usage{};
   const auto seen = look_at(record.pid, WEXITED);
@@ -380,7 +380,7 @@ void WorkerGroup::signal_some() {
 // A worker that dies of a signal that all processes got may be dead before its turn comes: the
 // program in it had the signal, too, and what is noted of that must be known when the worker is
 // reaped.
-void WorkerGroup::take_turns_of(pid_t pid) {
+void WorkerGroup::note_delivered(pid_t pid) {
   for (auto& pending : signals_) {
     if (!pending.delivered) continue;
     const auto first = pending.pids.begin() + static_cast<std::ptrdiff_t>(pending.next);

@@ -133,7 +133,7 @@ class WorkerGroup {
   void take_exit(std::size_t index);
   void await_tracer(std::size_t index);
   void signal_some();
-  void take_turns_of(pid_t pid);
+  void note_delivered(pid_t pid);
   void signal_one(pid_t pid, const PendingSignal& signal);
   void tell_awaited(const std::vector<pid_t>& workers);
   [[nodiscard]] std::unordered_map<pid_t, std::vector<pid_t>> orphans_in_groups() const;
