@@ -25,20 +25,24 @@ namespace {
 
 pid_t g_guardian = 0;
 
-void wait_for_silence() {
+// No event tells of another mode. The agent, which has the handler, too, isn't held up.
+void await_echo_off() {
+  constexpr int kLooks = 20'000;  // of 1 ms and more
   termios modes{};
-  while (::getpid() == g_guardian && ::tcgetattr(STDIN_FILENO, &modes) == 0 &&
-         (modes.c_lflag & ECHO) != 0)
+  for (int i = 0; i < kLooks && ::getpid() == g_guardian; ++i) {
+    if (::tcgetattr(STDIN_FILENO, &modes) != 0 || (modes.c_lflag & ECHO) == 0) return;
     ::usleep(1000);
+  }
 }
 
 __attribute__((constructor)) void begin(int count, char** words) {
   const char* what = std::getenv("PRELOADED");
   const bool is_trial = count > 1 && words[1] == std::string_view{"--print_plan"};
   if (what == nullptr) return;
-  if (what == std::string_view{"late-guardian"} && ::getenv("RANK") == nullptr) {
+  const bool is_worker = std::getenv("RANK") != nullptr;
+  if (what == std::string_view{"late-guardian"} && !is_worker) {
     g_guardian = ::getpid();
-    ::pthread_atfork(nullptr, wait_for_silence, nullptr);
+    ::pthread_atfork(nullptr, await_echo_off, nullptr);
   }
   if (what == std::string_view{"give-up"} || what == std::string_view{"late-guardian"})
     ::signal(SIGRTMIN + 9, [](int) { ::_exit(70); });  // docs/exit-codes.md: agent_lost
