@@ -21,7 +21,7 @@ set_tests_properties("service: two machines are set up by the page and run one j
 add_test(NAME "package: the Debian packages are made"
   COMMAND ${CMAKE_CURRENT_LIST_DIR}/debian_packages.sh ${CMAKE_BINARY_DIR} ${ACC_TEST_PACKAGES})
 set_tests_properties("package: the Debian packages are made" PROPERTIES
-  LABELS "integration" TIMEOUT 180 SKIP_RETURN_CODE 77 FIXTURES_SETUP debian_packages COST 3000)
+  LABELS "integration" TIMEOUT 360 SKIP_RETURN_CODE 77 FIXTURES_SETUP debian_packages COST 3000)
 set_tests_properties("service: the package acc is installed, upgraded under a job, removed and purged"
   "service: two machines are set up by the page and run one job" integration:package
   PROPERTIES FIXTURES_REQUIRED debian_packages)
