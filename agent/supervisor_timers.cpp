@@ -1,5 +1,7 @@
 #include "agent/supervisor_timers.hpp"
 
+#include "common/duration.hpp"
+
 #include <utility>
 
 namespace acc::agent {
@@ -17,8 +19,9 @@ SupervisorTimers::SupervisorTimers(boost::asio::io_context& io, std::function<vo
 void SupervisorTimers::arm(Timer timer, Millis after) {
   auto& armed = timers_.at(static_cast<std::size_t>(timer));
   armed.expires_after(after);
-  armed.async_wait([this, timer](boost::system::error_code cancelled) {
-    if (!cancelled) on_fired_(timer);
+  armed.async_wait([this, timer, &armed](boost::system::error_code cancelled) {
+    if (cancelled || armed.expiry() > clock_now()) return;  // armed anew while this was queued
+    on_fired_(timer);
   });
 }
 
