@@ -1,6 +1,7 @@
 #include "agent/control_protocol.hpp"
 
 #include "common/json_bytes.hpp"
+#include "common/passed_signals.hpp"
 #include "common/text.hpp"
 
 #include <nlohmann/json.hpp>
@@ -16,19 +17,12 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-constexpr std::array kForwardable{SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 constexpr double kLongestGrace = 1e6;  // seconds; 11 days
 
 Error bad(std::string what) { return {Errc::malformed, std::move(what)}; }
 
 std::string line_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
-std::string names_of_forwardable() {
-  std::vector<std::string> names;
-  for (const int signo : kForwardable) names.push_back(signal_name(signo));
-  return join(names, ", ");
 }
 
 Result<Request> decode_stop(const Json& json) {
@@ -43,12 +37,11 @@ Result<Request> decode_stop(const Json& json) {
 Result<Request> decode_signal(const Json& json) {
   const auto name = json.find("signal");
   if (name == json.end() || !name->is_string())
-    return bad("\"signal\" is missing: one of " + names_of_forwardable());
+    return bad("\"signal\" is missing: " + passed_signal_names());
   const auto& text = name->get_ref<const std::string&>();
   const int signo = signal_number(text);
-  if (signo == 0 || !is_forwardable(signo))
-    return bad(in_quotes(text, 32) + " is not passed on to workers: give one of " +
-               names_of_forwardable());
+  if (!is_passed_on(signo))
+    return bad(in_quotes(text, 32) + " isn't passed on to workers: give " + passed_signal_names());
   return Request{Signal{signo}};
 }
 
@@ -125,8 +118,6 @@ Json to_json(const WorkerView& worker) {
 }
 
 }  // namespace
-
-bool is_forwardable(int signo) { return std::ranges::count(kForwardable, signo) != 0; }
 
 Result<Request> decode(std::string_view line) {
   if (line.size() > kMaxRequest) return bad("a request has at most 4096 bytes");

@@ -34,7 +34,7 @@ struct Stop {
   std::optional<Millis> grace;  ///< nothing: the job's own
 };
 struct Signal {
-  int signo = 0;  ///< one that is_forwardable
+  int signo = 0;  ///< one of kPassedSignals
 };
 struct Restart {};
 /// The stacks of all workers of this node: takes up to 11 s.
@@ -53,8 +53,6 @@ using Request = std::variant<Status, Stop, Signal, Restart, Stacks, Output>;
 
 /// Total: any bytes give a request or an error in words.
 [[nodiscard]] Result<Request> decode(std::string_view line);
-/// What acc-launch passes on to the workers: SIGTERM SIGINT SIGHUP SIGQUIT SIGUSR1 SIGUSR2.
-[[nodiscard]] bool is_forwardable(int signo);
 
 // ---- replies ----
 /// {"ok": true}

@@ -15,6 +15,7 @@
 #include "common/exit_codes.hpp"
 #include "common/exit_status.hpp"
 #include "common/host_name.hpp"
+#include "common/passed_signals.hpp"
 #include "common/poll_now.hpp"
 #include "common/unique_fd.hpp"
 
@@ -29,6 +30,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -44,8 +46,7 @@ namespace acc::agent {
 
 namespace {
 
-constexpr int kForwarded[] = {SIGTERM, SIGINT,  SIGHUP,  SIGQUIT, SIGUSR1,
-                              SIGUSR2, SIGTSTP, SIGCONT, SIGWINCH};
+constexpr std::array kJobControl{SIGTSTP, SIGCONT, SIGWINCH};
 // An agent that is still there so long after the third Ctrl-C is killed; a fourth one kills at
 // once.
 constexpr std::chrono::seconds kDeafAgent{20};
@@ -72,7 +73,8 @@ sigset_t guarded_signals() {
   ::sigaddset(&set, SIGCHLD);
   ::sigaddset(&set, SIGTTOU);  // blocked: a background process may then take the terminal back
   ::sigaddset(&set, SIGTTIN);
-  for (const int signo : kForwarded) {
+  for (const int signo : kJobControl) ::sigaddset(&set, signo);
+  for (const int signo : kPassedSignals) {
     if (signo != SIGHUP || !is_ignored(SIGHUP)) ::sigaddset(&set, signo);  // nohup stays nohup
   }
   return set;

@@ -2,6 +2,7 @@
 
 #include "agent/interrupt_watch.hpp"
 #include "agent/signal_sender.hpp"
+#include "common/passed_signals.hpp"
 
 #include <boost/asio/post.hpp>
 
@@ -18,12 +19,14 @@ namespace {
 int open_signals() {
   sigset_t set;
   ::sigemptyset(&set);
-  for (const int signo : {SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT,
-                          SIGWINCH, terminal_interrupt_signal()})
+  for (const int signo : {SIGCHLD, SIGTSTP, SIGCONT, SIGWINCH, terminal_interrupt_signal()})
     ::sigaddset(&set, signo);
   struct sigaction hang_up {};
   ::sigaction(SIGHUP, nullptr, &hang_up);
-  if (hang_up.sa_handler != SIG_IGN) ::sigaddset(&set, SIGHUP);  // under nohup it stays ignored
+  const bool has_nohup = hang_up.sa_handler == SIG_IGN;  // it stays ignored
+  for (const int signo : kPassedSignals) {
+    if (signo != SIGHUP || !has_nohup) ::sigaddset(&set, signo);
+  }
   ::sigprocmask(SIG_BLOCK, &set, nullptr);
   return ::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
@@ -35,10 +38,6 @@ int open_presses() {
   return ::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-bool is_ending_signal(int signo) {
-  return signo == SIGINT || signo == SIGTERM || signo == SIGHUP || signo == SIGQUIT;
-}
-
 bool read_one(int fd, signalfd_siginfo& info) {
   return ::read(fd, &info, sizeof info) == sizeof info;
 }
@@ -47,7 +46,7 @@ bool read_one(int fd, signalfd_siginfo& info) {
 
 bool asks_for_end(const Event& event) {
   const auto* signal = std::get_if<SignalArrived>(&event);
-  return signal != nullptr ? is_ending_signal(signal->signo)
+  return signal != nullptr ? ends_any_job(signal->signo)
                            : std::holds_alternative<GuardianLost>(event);
 }
 
@@ -144,7 +143,7 @@ bool JobSignals::end_asked() {
   signalfd_siginfo info{};
   while (read_one(signals_.native_handle(), info)) {
     const auto signo = static_cast<int>(info.ssi_signo);
-    end_asked_ = end_asked_ || is_ending_signal(signo) || signo == terminal_interrupt_signal();
+    end_asked_ = end_asked_ || ends_any_job(signo) || signo == terminal_interrupt_signal();
   }
   return end_asked_;
 }

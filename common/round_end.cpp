@@ -1,6 +1,7 @@
 #include "common/round_end.hpp"
 
 #include "common/enum_names.hpp"
+#include "common/passed_signals.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -74,8 +75,7 @@ End end_by_signal(const StopRequest& stop) {
 }
 
 bool ends_job(int signo, std::span<const int> preempt_signals) {
-  return signo == SIGTERM || signo == SIGINT || signo == SIGHUP || signo == SIGQUIT ||
-         is_preemption(signo, preempt_signals);
+  return ends_any_job(signo) || is_preemption(signo, preempt_signals);
 }
 
 bool is_transient(int errnum) {

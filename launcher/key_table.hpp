@@ -216,7 +216,7 @@ struct KeyTable {
     {.name = "grace", .group = stop, .place = top, .type = duration, .initial = "15",
      .help = "time from SIGTERM to SIGKILL; of a torchrun line 30 s, as there, else TORCH_ELASTIC_SHUTDOWN_TIMEOUT where that is set", .aliases = "shutdown_timeout"},
     {.name = "preempt_signals", .group = stop, .place = top, .type = signals, .initial = "",
-     .help = "these signals end the job with code 75 (requeue), as TERM,USR1; not KILL and STOP"},
+     .help = "these signals end the job with code 75 (requeue), as TERM,USR1: of TERM, INT, HUP, QUIT, USR1 and USR2"},
     {.name = "preempt_grace", .group = stop, .place = top, .type = duration, .initial = "30",
      .help = "time after one of them until SIGTERM and the grace"},
     {.name = "give_up", .group = stop, .place = top, .type = duration, .initial = "10",

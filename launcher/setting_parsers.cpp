@@ -1,12 +1,12 @@
 #include "launcher/setting_parsers.hpp"
 
 #include "common/exit_status.hpp"
+#include "common/passed_signals.hpp"
 #include "common/text.hpp"
 
 #include <arpa/inet.h>
 
 #include <algorithm>
-#include <csignal>
 
 namespace acc::launcher {
 
@@ -78,8 +78,8 @@ Result<std::vector<int>> parse_signals(std::string_view text) {
   for (const auto& part : split(text, ',')) {
     const int signo = signal_number(trim(part));
     if (signo == 0) return bad(in_quotes(part) + " is not a signal: write names, as TERM,USR1");
-    if (signo == SIGKILL || signo == SIGSTOP)
-      return bad(in_quotes(part) + " can't be caught by any process: name another, as TERM,USR1");
+    if (!is_passed_on(signo))
+      return bad(in_quotes(part) + " isn't passed on to workers: name " + passed_signal_names());
     signals.push_back(signo);
   }
   return signals;

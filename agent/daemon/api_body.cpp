@@ -2,7 +2,9 @@
 
 #include "agent/daemon/api_json.hpp"
 #include "agent/daemon/json_text.hpp"
+#include "common/exit_status.hpp"
 #include "common/json_bytes.hpp"
+#include "common/passed_signals.hpp"
 #include "common/text.hpp"
 
 #include <nlohmann/json.hpp>
@@ -10,7 +12,6 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <csignal>
 #include <initializer_list>
 #include <limits>
 #include <map>
@@ -36,16 +37,6 @@ constexpr std::array<std::string_view, 1> kStopKeys{"grace_s"};
 constexpr std::array<std::string_view, 1> kSignalKeys{"signal"};
 constexpr std::array<std::string_view, 1> kDrainKeys{"reason"};
 constexpr std::array<std::string_view, 3> kTokenKeys{"read_only", "expires_s", "browser"};
-
-struct SignalRow {
-  std::string_view name;
-  int number;
-};
-/// What acc-launch passes on to workers.
-constexpr std::array kSignals{
-    SignalRow{"HUP", SIGHUP},   SignalRow{"INT", SIGINT},   SignalRow{"QUIT", SIGQUIT},
-    SignalRow{"USR1", SIGUSR1}, SignalRow{"USR2", SIGUSR2}, SignalRow{"TERM", SIGTERM},
-};
 
 std::string_view kind_of(const json& value) {
   switch (value.type()) {
@@ -297,15 +288,12 @@ Decoded<int> decode_signal(std::string_view body) {
   std::string name;
   reader.text("signal", name);
   if (!out.is_right()) return out;
-  auto plain = to_upper(name);
-  if (plain.starts_with("SIG")) plain.erase(0, 3);
-  for (const auto& row : kSignals) {
-    if (row.name == plain) out.value = row.number;
+  if (const int signo = signal_number(name); is_passed_on(signo)) {
+    out.value = signo;
+  } else {
+    reader.complain("signal", in_quotes(name, 40) + " isn't passed on to workers: " +
+                                  passed_signal_names() + "; `stop` ends a job");
   }
-  if (out.value == 0)
-    reader.complain("signal", in_quotes(name, 40) +
-                                  " isn't passed on to workers: SIGTERM, SIGINT, SIGHUP, "
-                                  "SIGQUIT, SIGUSR1 or SIGUSR2; `stop` ends a job");
   return out;
 }
 

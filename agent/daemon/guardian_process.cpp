@@ -3,6 +3,7 @@
 #include "agent/small_file.hpp"
 #include "agent/spawn.hpp"
 #include "common/exit_codes.hpp"
+#include "common/passed_signals.hpp"
 #include "common/signals_blocked.hpp"
 #include "common/text.hpp"
 
@@ -31,10 +32,6 @@ struct Failure {
   Step step = Step::exec;
   int errnum = 0;
 };
-
-// Signals that acc-launch forwards. They stay blocked until it handles them, so that one in its
-// first milliseconds waits and doesn't kill.
-constexpr int kForwarded[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
 // Above those that a child gets.
 constexpr int kSpare = 10;
@@ -75,7 +72,8 @@ void set_signals() {
   for (int signo = 1; signo < NSIG; ++signo) ::sigaction(signo, &standard, nullptr);
   sigset_t blocked;
   ::sigemptyset(&blocked);
-  for (const int signo : kForwarded) ::sigaddset(&blocked, signo);
+  // They wait until acc-launch handles them: in its first milliseconds one would kill it.
+  for (const int signo : kPassedSignals) ::sigaddset(&blocked, signo);
   ::sigprocmask(SIG_SETMASK, &blocked, nullptr);
 }
 

@@ -9,6 +9,7 @@
 #include "agent/daemon/user_file.hpp"
 #include "common/exit_status.hpp"
 #include "common/host_name.hpp"
+#include "common/passed_signals.hpp"
 #include "common/random.hpp"
 #include "common/text.hpp"
 #include "common/version.hpp"
@@ -26,9 +27,6 @@ namespace acc::agent::daemon {
 using boost::asio::awaitable;
 
 namespace {
-
-// Those that acc-launch passes on to all workers.
-constexpr std::array kJobSignals{SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
 Error no_job(const JobId& id) { return {Errc::not_found, "no job " + in_quotes(id, 80) + " here"}; }
 
@@ -135,17 +133,12 @@ awaitable<Result<std::string>> JobService::stop(Principal who, JobId id,
 awaitable<Result<void>> JobService::signal(Principal who, JobId id, int signo) {
   const auto job = impl_->find(who, id);
   if (job.has_error()) co_return job.error();
-  if (std::ranges::find(kJobSignals, signo) == kJobSignals.end())
-    co_return Error{Errc::bad_usage,
-                    signal_name(signo) +
-                        " isn't passed on to workers: SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 or "
-                        "SIGUSR2; `stop` ends a job"};
   const auto state = state_of((*job)->stored.life);
   if (state != JobState::running && state != JobState::stopping)
     co_return Error{Errc::bad_usage, "job " + id + " isn't running"};
   co_await settled(*job);  // one that starts
   // Recorded first: the job may have ended by it before the next line.
-  if (signo != SIGUSR1 && signo != SIGUSR2) impl_->keeper.change(*job, EndSignaled{});
+  if (ends_any_job(signo)) impl_->keeper.change(*job, EndSignaled{});
   co_return impl_->keeper.processes().send_signal(**job, signo);
 }
 

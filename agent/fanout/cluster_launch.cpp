@@ -7,6 +7,7 @@
 #include "agent/guardian_watch.hpp"
 #include "common/clocks.hpp"
 #include "common/exit_codes.hpp"
+#include "common/passed_signals.hpp"
 #include "common/random.hpp"
 #include "common/text.hpp"
 #include "rendezvous/secret.hpp"
@@ -45,7 +46,7 @@ int pause_between_tries(Millis length, const GuardianLink& guardian) {
     signalfd_siginfo info{};
     while (::read(signals.get(), &info, sizeof info) == sizeof info) {
       const auto signo = static_cast<int>(info.ssi_signo);
-      if (signo != SIGUSR1 && signo != SIGUSR2) return signo;
+      if (ends_any_job(signo)) return signo;
     }
   }
 }

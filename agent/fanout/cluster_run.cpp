@@ -20,6 +20,7 @@
 #include "agent/spawn.hpp"
 #include "common/alive.hpp"
 #include "common/exit_codes.hpp"
+#include "common/passed_signals.hpp"
 #include "common/random.hpp"
 #include "common/text.hpp"
 #include "common/version.hpp"
@@ -286,8 +287,7 @@ class ClusterRun {
   void on_signal(int signo) {
     // The signal of our parent's death can't be told from another SIGTERM.
     if (signo == SIGTERM && is_guardian_gone(guardian_)) return on_guardian_lost();
-    const bool is_stop = signo != SIGUSR1 && signo != SIGUSR2;
-    if (is_stop) {
+    if (ends_any_job(signo)) {
       destinations_.shorten_patience(kStoppedHostsPatience);
       pump_.resume();  // what is held, is held until the former time
     }
@@ -489,7 +489,7 @@ class ClusterRun {
     signalfd_siginfo info{};
     while (::read(signals_.native_handle(), &info, sizeof info) == sizeof info) {
       const auto signo = static_cast<int>(info.ssi_signo);
-      if (signo != SIGUSR1 && signo != SIGUSR2) late_signal_ = signo;
+      if (ends_any_job(signo)) late_signal_ = signo;
     }
     if (late_signal_ != 0 || state_.left || state_.stop_requests >= 2)
       return {kHurriedHostsFlush, kHurriedHostsFlush};
@@ -534,10 +534,12 @@ class ClusterRun {
 UniqueFd open_hosts_signals() {
   sigset_t set;
   ::sigemptyset(&set);
-  for (const int signo : {SIGTERM, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2}) ::sigaddset(&set, signo);
   struct sigaction hang_up {};
   ::sigaction(SIGHUP, nullptr, &hang_up);
-  if (hang_up.sa_handler != SIG_IGN) ::sigaddset(&set, SIGHUP);
+  const bool has_nohup = hang_up.sa_handler == SIG_IGN;
+  for (const int signo : kPassedSignals) {
+    if (signo != SIGHUP || !has_nohup) ::sigaddset(&set, signo);
+  }
   ::sigprocmask(SIG_BLOCK, &set, nullptr);
   return UniqueFd{::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)};
 }

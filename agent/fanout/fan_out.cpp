@@ -1,6 +1,7 @@
 #include "agent/fanout/fan_out.hpp"
 
 #include "common/exit_codes.hpp"
+#include "common/passed_signals.hpp"
 
 #include <algorithm>
 #include <csignal>
@@ -21,8 +22,6 @@ bool any_in(const FanOutState& state, HostPhase phase) {
 
 /// The third Ctrl-C kills the workers, as on one host.
 constexpr std::uint32_t kHurriedStops = 3;
-
-bool is_stop(int signo) { return signo != SIGUSR1 && signo != SIGUSR2; }
 
 template <class Do>
 void for_living(FanOutState& state, const Do& act) {
@@ -448,7 +447,7 @@ FanOutActions on(FanOutState& state, const TransportExited& e) {
 // do so because that one doesn't hear.
 FanOutActions pass_on(FanOutState& state, int signo) {
   FanOutActions out;
-  const bool to_all = is_stop(signo) && state.stop_requests > 1;
+  const bool to_all = ends_any_job(signo) && state.stop_requests > 1;
   // One whose part has ended may live on, until its connection ends: nobody hears there.
   const bool is_any_heard = std::ranges::any_of(state.hosts, [](const FanOutHost& host) {
     return lives(host) && !host.exit_code && !host.silence;
@@ -456,7 +455,7 @@ FanOutActions pass_on(FanOutState& state, int signo) {
   for_living(state, [&](HostIndex i, FanOutHost& host) {
     const bool hears = !host.exit_code && (!host.silence || !is_any_heard);
     if (!to_all && (!hears || !out.empty())) return;
-    host.was_asked = host.was_asked || is_stop(signo);
+    host.was_asked = host.was_asked || ends_any_job(signo);
     out.emplace_back(SendSignal{i, signo});
   });
   return out;
@@ -490,7 +489,7 @@ void let_go(FanOutState& state, int exit_code, FanOutActions& out) {
 // of it only from here.
 FanOutActions on_signal_of_follower(FanOutState& state, int signo) {
   FanOutActions out;
-  if (!is_stop(signo)) return pass_on(state, signo);
+  if (!ends_any_job(signo)) return pass_on(state, signo);
   const bool is_order = signo == SIGINT && state.phase == FanOutPhase::running &&
                         state.stop_requests + 1 < state.policy.leaves_at;
   if (is_order) {
@@ -518,14 +517,14 @@ FanOutActions on(FanOutState& state, const FanOutReaderGone&) {
 FanOutActions on(FanOutState& state, const FanOutSignal& e) {
   if (state.policy.leaves_at != 0) return on_signal_of_follower(state, e.signo);
   FanOutActions out;
-  if (is_stop(e.signo)) {
+  if (ends_any_job(e.signo)) {
     ++state.stop_requests;
     if (state.stop_signal == 0) state.stop_signal = e.signo;
   }
   switch (state.phase) {
     case FanOutPhase::running:
       out = pass_on(state, e.signo);
-      if (!is_stop(e.signo) || state.stop_requests < kHurriedStops) return out;
+      if (!ends_any_job(e.signo) || state.stop_requests < kHurriedStops) return out;
       if (state.stop_requests == kHurriedStops) {
         out.emplace_back(ArmFanOutTimer{FanOutTimer::hurry, state.policy.hurry_patience});
       } else {
@@ -533,7 +532,7 @@ FanOutActions on(FanOutState& state, const FanOutSignal& e) {
       }
       return out;
     case FanOutPhase::starting:
-      if (!is_stop(e.signo)) return out;
+      if (!ends_any_job(e.signo)) return out;
       for (auto& host : state.hosts) {
         if (host.phase == HostPhase::waiting) host.phase = HostPhase::gone;
       }
@@ -542,7 +541,7 @@ FanOutActions on(FanOutState& state, const FanOutSignal& e) {
       leave(state, out);
       return out;
     case FanOutPhase::leaving:
-      if (!is_stop(e.signo)) return out;
+      if (!ends_any_job(e.signo)) return out;
       for_living(state,
                  [&](HostIndex i, const FanOutHost&) { out.emplace_back(KillTransport{i}); });
       return out;

@@ -1,18 +1,17 @@
 #include "agent/fanout/orders.hpp"
 
 #include "common/exit_status.hpp"
+#include "common/passed_signals.hpp"
 #include "common/text.hpp"
 
 #include <algorithm>
 #include <array>
-#include <csignal>
 #include <utility>
 
 namespace acc::agent {
 
 namespace {
 
-constexpr std::array kSignals{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 constexpr std::string_view kHexDigits = "0123456789abcdef";
 
 std::string escaped(std::string_view text) {
@@ -96,8 +95,8 @@ std::optional<OutputLost> decode_losses(std::string_view text) {
 
 std::optional<LaunchOrder> decode_passed_signal(std::string_view name) {
   const auto found = std::ranges::find_if(
-      kSignals, [&](int signo) { return signal_name(signo).substr(3) == name; });
-  if (found == kSignals.end()) return std::nullopt;
+      kPassedSignals, [&](int signo) { return signal_name(signo).substr(3) == name; });
+  if (found == kPassedSignals.end()) return std::nullopt;
   return PassSignal{*found};
 }
 
@@ -187,7 +186,5 @@ std::optional<LaunchMark> decode_mark(std::string_view line, std::string_view to
 bool begins_mark(std::string_view text, std::string_view token) {
   return !token.empty() && text.starts_with(mark_prefix(token));
 }
-
-bool is_passed_on(int signo) { return std::ranges::find(kSignals, signo) != kSignals.end(); }
 
 }  // namespace acc::agent

@@ -105,7 +105,4 @@ inline constexpr std::size_t kMaxEventMark = std::size_t{64} << 10U;
 /// Whether it begins a mark with this token, whatever follows.
 [[nodiscard]] bool begins_mark(std::string_view text, std::string_view token);
 
-/// The signals that a life line passes on.
-[[nodiscard]] bool is_passed_on(int signo);
-
 }  // namespace acc::agent

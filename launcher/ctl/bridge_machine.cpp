@@ -1,6 +1,7 @@
 #include "launcher/ctl/bridge_machine.hpp"
 
 #include "common/exit_codes.hpp"
+#include "common/passed_signals.hpp"
 #include "common/text.hpp"
 #include "common/version.hpp"
 #include "launcher/ctl/bridge_answers.hpp"
@@ -176,7 +177,7 @@ void obey(BridgeState& state, const agent::Go&, BridgeActions& out) {
   out.emplace_back(submit_request(state.wish, state.context));
 }
 void obey(BridgeState& state, const agent::PassSignal& order, BridgeActions& out) {
-  const bool is_stop = order.signo != SIGUSR1 && order.signo != SIGUSR2;
+  const bool is_stop = ends_any_job(order.signo);
   if (is_stop) ++state.stops;
   const bool leaves = !state.wish.job.empty() && (state.wish.only_looks || state.stops > 1);
   if (is_stop && leaves) return finish(state, 128 + order.signo, out);

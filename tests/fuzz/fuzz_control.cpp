@@ -19,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       stop != nullptr && stop->grace && *stop->grace < acc::Millis{0})
     std::abort();
   if (const auto* signal = std::get_if<control::Signal>(&*request);
-      signal != nullptr && !control::is_forwardable(signal->signo))
+      signal != nullptr && !acc::is_passed_on(signal->signo))
     std::abort();
   static_cast<void>(control::usage_from_stat(text, 4096, 100));
   return 0;

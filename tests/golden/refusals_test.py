@@ -43,7 +43,7 @@ CASES = [
     (["--config_file", "cfg.yaml", "--tee=9", "plain"],
      "num_processes: 2.0\nmax_restarts: -1\npreempt_signals: KILL\ndistributed_type: MULTI_CPU\nmain_process_port: 70000\nzeta: 1\n", 2,
      ["--tee: '9' names no streams", "cfg.yaml:1: num_processes: '2.0' is not a whole number\nacc-launch: cfg.yaml:2: max_restarts: -1 is out of range: "
-      "0 or more\nacc-launch: cfg.yaml:3: preempt_signals: 'KILL' can't be caught", "cfg.yaml:5: main_process_port: 70000 is not a port: 0 to 65535\n"
+      "0 or more\nacc-launch: cfg.yaml:3: preempt_signals: 'KILL' isn't passed on", "cfg.yaml:5: main_process_port: 70000 is not a port: 0 to 65535\n"
       "acc-launch: cfg.yaml:6: unknown key 'zeta'"]),
     (["--cpu", "--num_processes=2", "--local_ranks_filter=0,5", "plain"], None, 2, ["--local_ranks_filter: '0,5'", "local ranks 0..1"]),
     (["--cpu", "shell.sh"], None, 126, ["cannot start 'shell.sh': Permission denied (chmod +x it?)"]),

@@ -37,6 +37,12 @@ TEST_CASE("exit codes are numbers and ranges", "[launcher][parsers]") {
 TEST_CASE("signals have names", "[launcher][parsers]") {
   CHECK(parse_signals("TERM,SIGUSR1").value() == std::vector<int>{SIGTERM, SIGUSR1});
   CHECK(!parse_signals("NOPE").has_value());
+  for (const auto* name : {"KILL", "XCPU", "URG", "TSTP"}) {
+    CAPTURE(name);
+    CHECK(parse_signals(name).error().what == '\'' + std::string{name} +
+                                                  "' isn't passed on to workers: name SIGTERM, "
+                                                  "SIGINT, SIGHUP, SIGQUIT, SIGUSR1 or SIGUSR2");
+  }
 }
 
 TEST_CASE("a rendezvous option without = is named", "[launcher][parsers]") {
