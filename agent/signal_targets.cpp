@@ -1,6 +1,7 @@
 #include "agent/signal_targets.hpp"
 
 #include "agent/containment.hpp"
+#include "agent/output/timed_answers.hpp"
 #include "agent/small_file.hpp"
 #include "common/text.hpp"
 
@@ -11,7 +12,9 @@
 #include <array>
 #include <climits>
 #include <csignal>
+#include <memory>
 #include <string_view>
+#include <system_error>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -148,13 +151,10 @@ SignalTargets signal_targets(std::span<const RankProcess> processes, bool is_del
   return targets;
 }
 
-bool is_helper(pid_t pid) {
-  const pid_t parent = read_process_stat(pid).parent;
-  return parent > 0 && is_helper_of(describe_process(parent, 0), describe_process(pid, parent));
-}
+namespace {
 
-std::optional<std::vector<RankProcess>> processes_of_rank(pid_t worker, int signo,
-                                                          std::span<const pid_t> orphans) {
+std::optional<std::vector<RankProcess>> look_through(pid_t worker, int signo,
+                                                     std::span<const pid_t> orphans) {
   constexpr std::size_t kMostFiles = 500;  // of /proc; 10 to 20 µs each where it was measured
   constexpr std::size_t kFilesOfProcess = 4;
   constexpr std::size_t kMostText = std::size_t{1} << 20U;
@@ -185,7 +185,7 @@ std::optional<std::vector<RankProcess>> processes_of_rank(pid_t worker, int sign
   return found;
 }
 
-std::vector<pid_t> programs_of_small(pid_t worker) {
+std::vector<pid_t> programs_below(pid_t worker) {
   constexpr std::size_t kMostThreads = 16;
   constexpr std::size_t kMostChildren = 24;
   std::vector<pid_t> programs;
@@ -198,6 +198,58 @@ std::vector<pid_t> programs_of_small(pid_t worker) {
       programs.push_back(child);
   }
   return programs;
+}
+
+/// By the process that may be stuck.
+TimedAnswers<pid_t, bool>& open_questions() {
+  static TimedAnswers<pid_t, bool> questions;
+  return questions;
+}
+
+/// The kernel doesn't give the command line of a process while another call holds up what changes
+/// its memory: a driver that has hung, a mapped file whose server is away.
+/// @return nothing where it doesn't for so long
+template <class Read>
+auto unless_stuck(pid_t pid, Read read) -> std::optional<decltype(read())> {
+  constexpr Millis kPatience{2'000};
+  constexpr Millis kOfFurther{200};  // the ranks of a job mostly hang at the same thing
+  auto& questions = open_questions();
+  const auto found = std::make_shared<decltype(read())>();
+  const auto fill = [found, read] {
+    *found = read();
+    return true;
+  };
+  try {
+    if (!questions.ask(pid, questions.has_open() ? kOfFurther : kPatience, fill))
+      return std::nullopt;
+  } catch (const std::system_error&) {
+    fill();
+  }
+  return std::move(*found);
+}
+
+}  // namespace
+
+bool is_helper(pid_t pid) {
+  const pid_t parent = read_process_stat(pid).parent;
+  if (parent <= 0) return false;
+  const auto look = [parent, pid] {
+    return is_helper_of(describe_process(parent, 0), describe_process(pid, parent));
+  };
+  return unless_stuck(parent, look).value_or(false);
+}
+
+std::optional<std::vector<RankProcess>> processes_of_rank(pid_t worker, int signo,
+                                                          std::span<const pid_t> orphans) {
+  const auto look = [worker, signo, all = std::vector<pid_t>(orphans.begin(), orphans.end())] {
+    return look_through(worker, signo, all);
+  };
+  return unless_stuck(worker, look).value_or(std::nullopt);
+}
+
+std::vector<pid_t> programs_of_small(pid_t worker) {
+  return unless_stuck(worker, [worker] { return programs_below(worker); })
+      .value_or(std::vector<pid_t>{});
 }
 
 }  // namespace acc::agent

@@ -71,14 +71,15 @@ struct SignalTargets {
 [[nodiscard]] SignalTargets signal_targets(std::span<const RankProcess> processes,
                                            bool is_delivered = false);
 
-/// Whether a living process is a helper of its parent.
+/// Whether a living process is a helper of its parent. False, after 2 s at most, where the kernel
+/// doesn't give their command lines (a worker stuck in a call that changes its memory).
 [[nodiscard]] bool is_helper(pid_t pid);
 
 /// The worker and its descendants that are of the rank, ready for signal_targets. Takes some
-/// milliseconds at most.
+/// milliseconds at most, or 2 s where the kernel doesn't give a command line.
 /// @param signo    that they are to get
 /// @param orphans  processes of the rank whose parents have exited
-/// @return nothing: there are too many, or /proc doesn't tell
+/// @return nothing: there are too many, or /proc doesn't tell, or not in that time
 [[nodiscard]] std::optional<std::vector<RankProcess>> processes_of_rank(
     pid_t worker, int signo, std::span<const pid_t> orphans);
 

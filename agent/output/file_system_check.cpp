@@ -1,29 +1,18 @@
 #include "agent/output/file_system_check.hpp"
 
+#include "agent/output/timed_answers.hpp"
+
 #include <sys/vfs.h>
 
 #include <algorithm>
 #include <array>
-#include <condition_variable>
 #include <filesystem>
-#include <map>
-#include <memory>
-#include <mutex>
 #include <set>
 #include <system_error>
-#include <thread>
 
 namespace acc::agent {
 
 namespace {
-
-/// Owned by the thread as well, which may stay in the kernel for ever.
-struct Question {
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool is_answered = false;
-  bool is_local = false;
-};
 
 // statfs() asks the server, also where stat() is answered from what is cached.
 bool is_local(std::filesystem::path path) {
@@ -45,30 +34,15 @@ bool is_local(std::filesystem::path path) {
 
 bool file_system_answers(const std::string& path, Millis patience) {
   static std::set<std::string> local;
-  static std::map<std::string, std::shared_ptr<Question>> asked;
+  static TimedAnswers<std::string, bool> questions;
   if (path.empty() || local.contains(path)) return true;
-  if (const auto before = asked.find(path); before != asked.end()) {
-    const std::lock_guard lock{before->second->mutex};
-    if (!before->second->is_answered) return false;
-  }
-  const auto question = std::make_shared<Question>();
   try {
-    std::thread{[question, path] {
-      const bool found = is_local(path);
-      const std::lock_guard lock{question->mutex};
-      question->is_local = found;
-      question->is_answered = true;
-      question->changed.notify_all();
-    }}.detach();
+    const auto found = questions.ask(path, patience, [path] { return is_local(path); });
+    if (found.value_or(false)) local.insert(path);
+    return found.has_value();
   } catch (const std::system_error&) {
     return true;
   }
-  asked[path] = question;
-  std::unique_lock lock{question->mutex};
-  if (!question->changed.wait_for(lock, patience, [&] { return question->is_answered; }))
-    return false;
-  if (question->is_local) local.insert(path);
-  return true;
 }
 
 }  // namespace acc::agent

@@ -82,7 +82,7 @@ FLOORS = {
     },
     "agent/output": {
         "rules": "losses loss_counter output_options console_facts routes terminal_view drop_policy line_splitter tail_buffer",
-        "files": "event_file_line file_system_check log_file run_folder pseudo_terminal",
+        "files": "event_file_line timed_answers file_system_check log_file run_folder pseudo_terminal",
         "queues": "output_queue batch_queue console_queue journal_queue log_file_queue event_file_queue destinations",
         "streams": "worker_stream pump",
         "hub": "output_hub",
