@@ -5,7 +5,7 @@
 #include "common/unique_fd.hpp"
 
 #include <fcntl.h>
-#include <spawn.h>
+#include <linux/sched.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -35,29 +35,41 @@ UniqueFd memory_with(const std::string& text) {
   return fd;
 }
 
-// @return an errno; 0: it runs
-int spawn_collector(int in, int out, int page, pid_t& pid) {
-  posix_spawn_file_actions_t files;
-  posix_spawnattr_t how;
-  ::posix_spawn_file_actions_init(&files);
-  ::posix_spawnattr_init(&how);
-  ::posix_spawn_file_actions_adddup2(&files, in, 0);
-  ::posix_spawn_file_actions_adddup2(&files, out, 1);
-  ::posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
-  if (page >= 0) ::posix_spawn_file_actions_adddup2(&files, page, 3);
-  ::posix_spawn_file_actions_addclosefrom_np(&files, page >= 0 ? 4 : 3);
+struct Files {
+  int in;
+  int out;
+  int page;  ///< -1: none
+};
+
+// A copy of this process, which may have threads: system calls only.
+[[noreturn]] void become_collector(Files files, char* const* words) {
   sigset_t none;
   ::sigemptyset(&none);
-  ::posix_spawnattr_setsigmask(&how, &none);
-  ::posix_spawnattr_setpgroup(&how, 0);
-  ::posix_spawnattr_setflags(&how, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::setpgid(0, 0);
+  ::dup2(files.in, STDIN_FILENO);
+  ::dup2(files.out, STDOUT_FILENO);
+  const int null = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+  if (null >= 0) ::dup2(null, STDERR_FILENO);
+  constexpr int kPage = 3;
+  if (files.page >= 0) ::dup2(files.page, kPage);
+  ::syscall(SYS_close_range, files.page >= 0 ? kPage + 1U : kPage + 0U, ~0U,
+            4U /* CLOSE_RANGE_CLOEXEC */);
+  ::execv("/proc/self/exe", words);
+  ::_exit(127);
+}
+
+// Not by posix_spawn, which waits until the program is opened: its server may be away, and be why
+// the ranks hang.
+UniqueFd start_collector(Files files) {
   std::string name = "acc-launch";
   std::string word{kCollectWord};
   const std::array<char*, 3> words{name.data(), word.data(), nullptr};
-  const int failed = ::posix_spawn(&pid, "/proc/self/exe", &files, &how, words.data(), environ);
-  ::posix_spawn_file_actions_destroy(&files);
-  ::posix_spawnattr_destroy(&how);
-  return failed;
+  int pidfd = -1;
+  const auto flags = static_cast<unsigned long>(CLONE_PIDFD | SIGCHLD);
+  const auto pid = ::syscall(SYS_clone, flags, nullptr, &pidfd, nullptr, nullptr);
+  if (pid == 0) become_collector(files, words.data());
+  return UniqueFd{pid < 0 ? -1 : pidfd};
 }
 
 }  // namespace
@@ -80,10 +92,8 @@ void EvidenceRun::start(const Request& request, int page, Done done) {
   ::fcntl(out.get(), F_SETFL, O_NONBLOCK);
   // Above 3, where the child's own descriptors go.
   const UniqueFd high_page{page >= 0 ? ::fcntl(page, F_DUPFD_CLOEXEC, 4) : -1};
-  pid_t pid = 0;
-  if (const int failed = spawn_collector(in.get(), its_out.get(), high_page.get(), pid))
-    return finish(system_error(failed, "start the collection of stacks"));
-  process_.reset(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0U)));
+  process_ = start_collector({in.get(), its_out.get(), high_page.get()});
+  if (!process_) return finish(system_error(errno, "start the collection of stacks"));
   out_.assign(out.release());
   deadline_.expires_after(Millis{request.limit_ms} + kAfterLimit);
   deadline_.async_wait(alive_.bind([this](boost::system::error_code cancelled) {
