@@ -33,6 +33,8 @@ constexpr Millis kStoppingPatience{2'000};
 // … and at its end no longer than this where a destination is merely slow.
 constexpr Millis kStoppedFlush{30'000};
 constexpr Millis kHurriedFlush{300};
+// Behind the workers nothing else is due; a standard output has as long.
+constexpr Millis kLastPatience{30'000};
 constexpr Millis kForever{std::chrono::hours{24 * 365}};
 
 }  // namespace
@@ -142,6 +144,11 @@ void JobEnding::hand_on_error(const JobReport& report) const {
   const auto* killed = status ? std::get_if<Signaled>(&*status) : nullptr;
   const int code = exited != nullptr ? exited->code : killed != nullptr ? -killed->signo : 1;
   const auto json = with_error_code(failure->error->json, code);
+  if (!file_system_answers(path, kLastPatience))
+    return parts_.messages.error(
+        "the worker's error is not in TORCHELASTIC_ERROR_FILE: the file "
+        "system of '" +
+        std::string{path} + "' gives no answer");
   auto written = write_whole_file(path, json);
   const bool is_mount = written.has_error() && written.error().errnum == EBUSY;
   if (is_mount) written = overwrite_file(path, json);  // it can't be replaced
@@ -156,9 +163,8 @@ bool JobEnding::write(const JobReport& report) const {
   const ShortReport instead{to_string(report.outcome),
                             report.exit_code == 0 ? to_int(ExitCode::output) : report.exit_code,
                             "the whole report could not be written", parts_.guardian.pid};
-  constexpr Millis kPatience{30'000};  // nothing else is due; a standard output has as long
   const auto written =
-      file_system_answers(file, kPatience)
+      file_system_answers(file, kLastPatience)
           ? write_report_file(file, to_json(report), instead)
           : system_error(ETIMEDOUT, "write the report: the file system of '" + file + "'");
   note_report_written(parts_.guardian);

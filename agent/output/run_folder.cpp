@@ -80,20 +80,21 @@ std::string attempt_folder(const std::string& run_folder, Round round) {
 }
 
 bool RunFolder::forget_some(Round before) {
-  if (!made_ || holds_logs_ || before == Round{0}) return true;
+  if (!made_ || holds_logs_ || before == Round{0} || !file_system_answers(path_)) return true;
   constexpr Millis kSlice{3};
   const auto end = std::chrono::steady_clock::now() + kSlice;
   const auto folder = open_made();
   if (!folder) return true;
   const std::string attempt =
       attempt_folder("/proc/self/fd/" + std::to_string(folder.get()), Round{before.value() - 1});
-  std::error_code ignored;
-  for (const auto& worker : std::filesystem::directory_iterator{attempt, ignored}) {
+  std::error_code failed;
+  std::filesystem::directory_iterator worker{attempt, failed};
+  for (; !failed && worker != std::filesystem::directory_iterator{}; worker.increment(failed)) {
     if (std::chrono::steady_clock::now() >= end) return false;
-    std::filesystem::remove_all(worker.path(), ignored);
-    if (ignored) return true;  // what can't be removed does no harm
+    std::filesystem::remove_all(worker->path(), failed);
+    if (failed) return true;  // what can't be removed does no harm
   }
-  std::filesystem::remove(attempt, ignored);
+  std::filesystem::remove(attempt, failed);
   return true;
 }
 
