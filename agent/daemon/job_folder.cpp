@@ -57,6 +57,23 @@ Result<void> write_new(int folder, const std::string& name, const std::string& t
   return {};
 }
 
+// Some network file systems have no sync of a folder: they have written the names already.
+Result<void> sync_folder(int folder, const std::string& what) {
+  while (::fsync(folder) != 0) {
+    if (errno == EINVAL || errno == EOPNOTSUPP) break;
+    if (errno != EINTR) return failure_of("sync " + what);
+  }
+  return {};
+}
+
+// To an id that is new, under the lock of the state folder: where NFS, Lustre or an older ZFS has
+// no RENAME_NOREPLACE, a plain rename, which replaces no folder with contents either.
+int name_job(int jobs, const std::string& from, const JobId& id) {
+  if (::renameat2(jobs, from.c_str(), jobs, id.c_str(), RENAME_NOREPLACE) == 0) return 0;
+  if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP) return -1;
+  return ::renameat(jobs, from.c_str(), jobs, id.c_str());
+}
+
 // Whole or not at all, also for one who reads after a loss of power.
 Result<void> replace(int folder, const std::string& name, const std::string& text, mode_t mode,
                      uid_t uid = static_cast<uid_t>(-1), gid_t gid = static_cast<gid_t>(-1)) {
@@ -68,8 +85,7 @@ Result<void> replace(int folder, const std::string& name, const std::string& tex
   crash_point("record.written");
   if (::renameat(folder, beside.c_str(), folder, name.c_str()) != 0)
     return failure_of("replace '" + name + "'");
-  if (::fsync(folder) != 0) return failure_of("sync the folder of '" + name + "'");
-  return {};
+  return sync_folder(folder, "the folder of '" + name + "'");
 }
 
 // Its mode is about to be changed: /tmp would be closed to all other users.
@@ -194,14 +210,12 @@ Result<void> StateFolder::make_job(const StoredJob& job, const JobConfig* config
     if (auto written = write_new(folder->get(), kRecord, encode_job(job), 0600);
         written.has_error())
       return written;
-    if (::fsync(folder->get()) != 0) return failure_of("sync the job's folder");
+    if (auto synced = sync_folder(folder->get(), "the job's folder"); synced.has_error())
+      return synced;
     crash_point("submit.made");
-    if (::renameat2(jobs_.get(), beside.c_str(), jobs_.get(), job.id.c_str(), RENAME_NOREPLACE) !=
-        0)
-      return failure_of("name the job's folder");
+    if (name_job(jobs_.get(), beside, job.id) != 0) return failure_of("name the job's folder");
     crash_point("submit.renamed");
-    if (::fsync(jobs_.get()) != 0) return failure_of("sync the folder of jobs");
-    return {};
+    return sync_folder(jobs_.get(), "the folder of jobs");
   };
   auto made = fill();
   if (made.has_error()) {
@@ -239,8 +253,7 @@ Result<void> StateFolder::drop_job(const JobId& id) {
     return system_error(failed, "remove the job's folder");
   }
   crash_point("prune.renamed");
-  if (::fsync(jobs_.get()) != 0) return failure_of("sync the folder of jobs");
-  return {};
+  return sync_folder(jobs_.get(), "the folder of jobs");
 }
 
 std::vector<StateFolder::Trash> StateFolder::trash() const {
@@ -307,8 +320,7 @@ Result<void> StateFolder::write_note(const std::string& name, const std::string&
   }
   if (::unlinkat(state_.get(), name.c_str(), 0) != 0 && errno != ENOENT)
     return failure_of("remove '" + name + "'");
-  if (::fsync(state_.get()) != 0) return failure_of("sync the state folder");
-  return {};
+  return sync_folder(state_.get(), "the state folder");
 }
 
 }  // namespace acc::agent::daemon
