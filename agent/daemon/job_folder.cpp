@@ -74,6 +74,16 @@ int name_job(int jobs, const std::string& from, const JobId& id) {
   return ::renameat(jobs, from.c_str(), jobs, id.c_str());
 }
 
+// Of a job that is answered as failed: it must not run at the next start. Also after an error of
+// the rename, which a file server may have done all the same. Another job's folder of that id
+// stays: `beside` is there then, with contents.
+Result<void> take_name_back(int jobs, const std::string& beside, const JobId& id) {
+  if (::renameat(jobs, id.c_str(), jobs, beside.c_str()) == 0)
+    return sync_folder(jobs, "the folder of jobs");
+  if (errno == ENOENT || errno == ENOTEMPTY || errno == EEXIST || errno == ENOTDIR) return {};
+  return failure_of("rename it");
+}
+
 // Whole or not at all, also for one who reads after a loss of power.
 Result<void> replace(int folder, const std::string& name, const std::string& text, mode_t mode,
                      uid_t uid = static_cast<uid_t>(-1), gid_t gid = static_cast<gid_t>(-1)) {
@@ -196,6 +206,7 @@ StateFolder::Contents StateFolder::read_jobs() {
 
 Result<void> StateFolder::make_job(const StoredJob& job, const JobConfig* config) {
   const std::string beside = std::string{kHalfMade} + random_name();
+  bool may_have_name = false;
   const auto fill = [&]() -> Result<void> {
     auto folder = make_folder(jobs_.get(), beside, 0711);
     if (folder.has_error()) return folder.error();
@@ -213,18 +224,22 @@ Result<void> StateFolder::make_job(const StoredJob& job, const JobConfig* config
     if (auto synced = sync_folder(folder->get(), "the job's folder"); synced.has_error())
       return synced;
     crash_point("submit.made");
+    may_have_name = true;
     if (name_job(jobs_.get(), beside, job.id) != 0) return failure_of("name the job's folder");
     crash_point("submit.renamed");
     return sync_folder(jobs_.get(), "the folder of jobs");
   };
   auto made = fill();
-  if (made.has_error()) {
-    (void)remove_tree(jobs_.get(), beside);
-    return Error{made.error().code,
-                 "make the job's folder in '" + path_ + "/jobs': " + made.error().what,
-                 made.error().errnum};
+  if (made.has_value()) return made;
+  Error error = made.error();
+  error.what = "make the job's folder in '" + path_ + "/jobs': " + error.what;
+  if (may_have_name) {
+    if (const auto taken = take_name_back(jobs_.get(), beside, job.id); taken.has_error())
+      error.what += "; its removal failed, too (" + taken.error().what + "): if the folder '" +
+                    job.id + "' is there, remove it, or the job runs when acc-agent is restarted";
   }
-  return made;
+  (void)remove_tree(jobs_.get(), beside);
+  return error;
 }
 
 Result<void> StateFolder::write_record(const JobId& id, const std::string& text) {

@@ -14,6 +14,8 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <string_view>
+#include <system_error>
 
 using namespace acc;
 using namespace acc::agent::daemon;
@@ -25,6 +27,10 @@ namespace {
 struct Disk {
   int to_flags_of_rename = 0;
   int to_sync_of_folder = 0;
+  int to_sync_of_jobs = 0;       ///< of the folder "jobs"
+  int syncs_of_jobs_left = 100;  ///< that fail so
+  int to_rename_from_new = 0;    ///< of a folder ".new-…": it is done all the same
+  int to_rename_to_new = 0;
 };
 Disk disk;
 
@@ -41,6 +47,13 @@ bool is_folder(int fd) {
   return ::fstat(fd, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+bool is_jobs_folder(int fd) {
+  std::error_code none;
+  return fs::read_symlink("/proc/self/fd/" + std::to_string(fd), none).filename() == "jobs";
+}
+
+bool is_new(const char* name) { return std::string_view{name}.starts_with(".new-"); }
+
 int fail_with(int why) {
   errno = why;
   return -1;
@@ -51,10 +64,19 @@ int fail_with(int why) {
 extern "C" int renameat2(int from_folder, const char* from, int to_folder, const char* to,
                          unsigned flags) noexcept {
   if (flags != 0 && disk.to_flags_of_rename != 0) return fail_with(disk.to_flags_of_rename);
-  return static_cast<int>(::syscall(SYS_renameat2, from_folder, from, to_folder, to, flags));
+  if (is_new(to) && disk.to_rename_to_new != 0) return fail_with(disk.to_rename_to_new);
+  const auto done = ::syscall(SYS_renameat2, from_folder, from, to_folder, to, flags);
+  if (is_new(from) && disk.to_rename_from_new != 0) return fail_with(disk.to_rename_from_new);
+  return static_cast<int>(done);
+}
+
+extern "C" int renameat(int from_folder, const char* from, int to_folder, const char* to) noexcept {
+  return renameat2(from_folder, from, to_folder, to, 0);
 }
 
 extern "C" int fsync(int fd) {
+  if (disk.to_sync_of_jobs != 0 && is_jobs_folder(fd) && disk.syncs_of_jobs_left-- > 0)
+    return fail_with(disk.to_sync_of_jobs);
   if (disk.to_sync_of_folder != 0 && is_folder(fd)) return fail_with(disk.to_sync_of_folder);
   return static_cast<int>(::syscall(SYS_fsync, fd));
 }
@@ -98,4 +120,61 @@ TEST_CASE("no job could be submitted where the state folder is on NFS: Invalid a
   }
   CHECK(state->drop_job(job.id) == Result<void>{});
   CHECK(state->read_jobs().jobs.empty());
+}
+
+TEST_CASE("a submission that was answered as failed ran at the next start of acc-agent",
+          "[daemon]") {
+  const acc::testing::TestFolder folder;
+  const auto path = folder.path().string();
+  {
+    auto state = StateFolder::open(path);
+    REQUIRE(state.has_value());
+    const DiskGuard restored;
+    SECTION("as its name wasn't synced") {
+      disk.to_sync_of_jobs = EIO;
+      disk.syncs_of_jobs_left = 1;
+    }
+    SECTION("as the reply of a file server was lost") { disk.to_rename_from_new = EIO; }
+    const auto made = state->make_job(new_job("a-000000"), nullptr);
+    REQUIRE(made.has_error());
+    CHECK(made.error().errnum == EIO);
+    CHECK_THAT(made.error().what,
+               Catch::StartsWith("make the job's folder in '" + path + "/jobs'"));
+    CHECK(made.error().what.ends_with(": Input/output error"));
+  }
+  auto state = StateFolder::open(path);
+  REQUIRE(state.has_value());
+  CHECK(state->read_jobs().jobs.empty());
+  CHECK(fs::is_empty(folder / "jobs"));
+}
+
+TEST_CASE("a failed submission says so if its job may run all the same", "[daemon]") {
+  const acc::testing::TestFolder folder;
+  const auto path = folder.path().string();
+  auto state = StateFolder::open(path);
+  REQUIRE(state.has_value());
+  const DiskGuard restored;
+  disk.to_sync_of_jobs = EIO;
+  SECTION("as its folder can't be renamed") { disk.to_rename_to_new = EROFS; }
+  SECTION("as its removal isn't certain after a loss of power") {}
+  const auto made = state->make_job(new_job("a-000000"), nullptr);
+  REQUIRE(made.has_error());
+  const std::string why = disk.to_rename_to_new != 0
+                              ? "rename it: Read-only file system"
+                              : "sync the folder of jobs: Input/output error";
+  CHECK(made.error().what ==
+        "make the job's folder in '" + path +
+            "/jobs': sync the folder of jobs: Input/output error; its removal failed, too (" + why +
+            "): if the folder 'a-000000' is there, remove it, or the job runs when acc-agent is "
+            "restarted");
+}
+
+TEST_CASE("a failed submission leaves the folder of another job with its id", "[daemon]") {
+  const acc::testing::TestFolder folder;
+  auto state = StateFolder::open(folder.path().string());
+  REQUIRE(state.has_value());
+  REQUIRE(state->make_job(new_job("a-000000"), nullptr).has_value());
+  CHECK(state->make_job(new_job("a-000000"), nullptr).has_error());
+  CHECK(fs::exists(folder / "jobs/a-000000/job.json"));
+  CHECK(state->read_jobs().jobs.size() == 1);
 }
