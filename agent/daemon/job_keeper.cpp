@@ -131,41 +131,46 @@ void JobKeeper::adopt_all(std::vector<StoredJob> found) {
   give_slots();
 }
 
-void JobKeeper::adopt(const JobPtr& job) {
+void JobKeeper::adopt(const JobPtr& job, bool is_again) {
   auto& life = job->stored.life;
   // The group of one that couldn't be removed when it ended.
   if (life.phase == Phase::ended) return remove_group(job);
   UniqueFd process = guardian_of(job->stored);
-  std::int64_t ended_ms = 0;
-  const Found found = processes_->look(*job, process, ended_ms);
+  const auto seen = processes_->look(*job, process);
+  if (seen.has_error()) return adopt_later(job, is_again, seen.error().what);
+  const Found& found = *seen;
   const bool had_guardian = life.phase != Phase::queued && life.phase != Phase::delayed;
   if (had_guardian && !found.lives && !found.exit_code && found.has_started)
     return spawn("adopt", adopt_ended(job));
   if (had_guardian && found.lives) {
     boost::system::error_code unwatched;
     job->process.assign(process.get(), unwatched);
-    if (unwatched) {  // of memory, or of what this user may watch: later, as its end must be seen
-      log::error("job_not_watched", {{"job", job->id()}, {"why", unwatched.message()}});
-      job->delay.expires_after(1s);
-      job->delay.async_wait([this, job](boost::system::error_code cancelled) {
-        if (!cancelled && !is_closed_) adopt(job);
-      });
-      return;
-    }
+    if (unwatched) return adopt_later(job, is_again, unwatched.message());
     (void)process.release();
     job->begun = std::chrono::steady_clock::now();
     spawn("watch", watch(job));
   }
-  if (ended_ms != 0) job->stored.ended_ms = ended_ms;
+  if (found.ended_ms != 0) job->stored.ended_ms = found.ended_ms;
   if (had_guardian && !found.lives) remove_group(job);
   change(job, found);
+}
+
+// For want of memory, of descriptors or of a file server: its end must be seen.
+void JobKeeper::adopt_later(const JobPtr& job, bool is_again, const std::string& why) {
+  if (!is_again)
+    log::error("job_not_watched",
+               {{"job", job->id()}, {"why", why}, {"next", "looks again each second"}});
+  job->delay.expires_after(1s);
+  job->delay.async_wait([this, job](boost::system::error_code cancelled) {
+    if (!cancelled && !is_closed_) adopt(job, true);
+  });
 }
 
 awaitable<void> JobKeeper::adopt_ended(JobPtr job) {
   co_await processes_->sweep(job);
   remove_group(job);
-  std::int64_t ended_ms = 0;
-  change(job, processes_->look(*job, UniqueFd{}, ended_ms));
+  const Found found = co_await processes_->look_until_read(job);
+  if (!is_closed_) change(job, found);
 }
 
 // What waits may ask for more than the node has, since its settings were changed.
@@ -493,20 +498,18 @@ awaitable<void> JobKeeper::watch(JobPtr job) {
       std::chrono::duration_cast<Delay>(std::chrono::steady_clock::now() - job->begun);
   boost::system::error_code ignored;
   job->process.close(ignored);
+  const Found found = co_await processes_->look_until_read(job);
+  if (is_closed_) co_return;
   if (is_child && info.si_code == CLD_EXITED) {
     remove_group(job);
-    std::int64_t unused_ms = 0;
-    const Found left = processes_->look(*job, UniqueFd{}, unused_ms);
-    const bool has_begun = left.has_started || left.exit_code.has_value();
-    change(job, GuardianEnded{info.si_status, lived, random_fraction(), has_begun, left.was_stopped,
-                              left.not_started});
+    const bool has_begun = found.has_started || found.exit_code.has_value();
+    change(job, GuardianEnded{info.si_status, lived, random_fraction(), has_begun,
+                              found.was_stopped, found.not_started});
     co_return;
   }
-  std::int64_t ended_ms = 0;
-  const Found found = processes_->look(*job, UniqueFd{}, ended_ms);
   if (found.exit_code && !is_child) {
     remove_group(job);
-    if (ended_ms != 0) job->stored.ended_ms = ended_ms;
+    if (found.ended_ms != 0) job->stored.ended_ms = found.ended_ms;
     change(job, GuardianEnded{*found.exit_code, lived, random_fraction(), true, found.was_stopped,
                               found.not_started});
     co_return;

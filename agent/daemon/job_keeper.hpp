@@ -67,7 +67,9 @@ class JobKeeper {
  private:
   void report_damaged(const std::vector<StateFolder::Damaged>& found);
   void adopt_all(std::vector<StoredJob> found);
-  void adopt(const JobPtr& job);
+  /// @param is_again  not for the first time, as its state couldn't be seen
+  void adopt(const JobPtr& job, bool is_again = false);
+  void adopt_later(const JobPtr& job, bool is_again, const std::string& why);
   boost::asio::awaitable<void> adopt_ended(JobPtr job);
   void tell_of_unholdable() const;
   boost::asio::awaitable<void> carry_out_all(JobPtr job);

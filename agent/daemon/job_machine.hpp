@@ -98,6 +98,7 @@ struct Found {
   double jitter = 0.5;
   bool was_stopped = false;  ///< as in GuardianEnded, and the next
   std::string not_started{};
+  std::int64_t ended_ms = 0;  ///< of the guardian, by the wall clock; 0: not known
 };
 using JobChange =
     std::variant<Submitted, SlotsGiven, GuardianStarted, StartFailed, StartPostponed, GuardianEnded,

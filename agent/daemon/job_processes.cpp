@@ -53,13 +53,16 @@ constexpr auto kKillLimit = 5s;
 /// From the start of an agent to its socket.
 constexpr auto kSocketLimit = 3s;
 
+/// It is there, and isn't what is read (user_file.hpp); not by an error of the system.
+bool is_refused(const Error& error) { return error.errnum == 0; }
+
 }  // namespace
 
 void send_to(const UniqueFd& process, int signo) {
   ::syscall(SYS_pidfd_send_signal, process.get(), signo, nullptr, 0U);
 }
 
-Found JobProcesses::look(const Job& job, const UniqueFd& process, std::int64_t& ended_ms) const {
+Result<Found> JobProcesses::look(const Job& job, const UniqueFd& process) const {
   Found found;
   found.jitter = random_fraction();
   found.same_boot = job.stored.guardian.boot_id == boot_id();
@@ -69,20 +72,26 @@ Found JobProcesses::look(const Job& job, const UniqueFd& process, std::int64_t& 
   const auto folder = folder_.open_user_folder(job.id());
   if (folder.has_error()) {
     // Hidden by its user's mount: not to be taken for one that never began, and begun twice.
-    found.has_started = folder.error().code == Errc::not_permitted;
-    return found;
+    found.has_started = is_refused(folder.error());
+    if (found.has_started || folder.error().errnum == ENOENT) return found;
+    return folder.error();
   }
-  found.has_started = has_user_file(folder->get(), "started");
+  const auto started = has_user_file(folder->get(), "started");
+  if (started.has_error()) return started.error();
+  found.has_started = *started;
   constexpr std::size_t kLongest = 4096;
   const auto text = read_user_file(folder->get(), "exit.json", job.stored.uid, kLongest);
-  if (text.has_error()) return found;
+  if (text.has_error()) {
+    if (is_refused(text.error()) || text.error().errnum == ENOENT) return found;
+    return text.error();
+  }
   const auto note = decode_exit(*text);
   if (note.has_error()) return found;
   found.exit_code = note->exit_code;
   found.was_stopped = note->was_stopped;
   found.not_started = note->not_started;
   if (note->time_ms >= job.stored.started_ms && note->time_ms <= wall_ms())
-    ended_ms = note->time_ms;
+    found.ended_ms = note->time_ms;
   return found;
 }
 
@@ -93,6 +102,22 @@ awaitable<void> pause_for(std::chrono::milliseconds time) {
   boost::system::error_code ignored;
   co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
 }
+
+}  // namespace
+
+awaitable<Found> JobProcesses::look_until_read(JobPtr job) const {
+  for (bool is_told = false;; is_told = true) {
+    const auto found = look(*job, UniqueFd{});
+    if (found.has_value()) co_return *found;
+    if (!is_told)
+      log::error(
+          "job_end_unknown",
+          {{"job", job->id()}, {"why", found.error().what}, {"next", "looks again each second"}});
+    co_await pause_for(1s);
+  }
+}
+
+namespace {
 
 /// One of the sweeps of a user.
 class SweepTurn {

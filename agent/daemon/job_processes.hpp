@@ -9,7 +9,6 @@
 #include <boost/asio/thread_pool.hpp>
 
 #include <atomic>
-#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
@@ -26,7 +25,11 @@ class JobProcesses {
       : folder_{folder}, group_{std::move(group)}, files_{std::move(files)} {}
 
   /// What is left of a guardian. @param process  none if it has ended
-  [[nodiscard]] Found look(const Job& job, const UniqueFd& process, std::int64_t& ended_ms) const;
+  /// An error: its files can't be read now (no descriptor, a file server that is away). Such a job
+  /// must not count as one that never began, and be started again.
+  [[nodiscard]] Result<Found> look(const Job& job, const UniqueFd& process) const;
+  /// The same of one that has ended, each second until its files can be read.
+  boost::asio::awaitable<Found> look_until_read(JobPtr job) const;
   [[nodiscard]] Result<void> send_signal(const Job& job, int signo) const;
   /// One request to the job's agent. One that was just started is waited for, unless the request
   /// only looks.

@@ -140,9 +140,12 @@ Result<std::string> read_user_file(int folder, const std::string& path, uid_t ow
   }
 }
 
-bool has_user_file(int folder, const std::string& name) {
+Result<bool> has_user_file(int folder, const std::string& name) {
   struct stat info {};
-  return stat_on_mount(folder, name.c_str(), info) || errno == EXDEV;  // a mount has a name below
+  if (stat_on_mount(folder, name.c_str(), info)) return true;
+  if (errno == ENOENT) return false;
+  if (errno == EXDEV) return true;  // a mount has a name below
+  return failed(name);
 }
 
 std::optional<std::string> NewestAttempts::in(int run_folder) {

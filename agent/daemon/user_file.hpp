@@ -26,7 +26,8 @@ namespace acc::agent::daemon {
 /// All of it, if it has at most `limit` bytes.
 [[nodiscard]] Result<std::string> read_user_file(int folder, const std::string& path, uid_t owner,
                                                  std::size_t limit);
-[[nodiscard]] bool has_user_file(int folder, const std::string& name);
+/// Whether there is something of that name; an error where that can't be seen now.
+[[nodiscard]] Result<bool> has_user_file(int folder, const std::string& name);
 
 /// The newest attempt_K in the folder of a run. It is remembered while the folder doesn't change:
 /// of a job with thousands of attempts hundreds of readers may look for it at each line of output.

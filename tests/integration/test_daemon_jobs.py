@@ -647,6 +647,49 @@ class Crashes(Case):
         ended = daemon.ended(job)
         self.assertEqual((ended["exit_code"], ended["starts"]), (6, 1))
 
+    def assert_looked_at_again(self, name, finder):
+        """A job whose end is found by `finder` while a file of it, `name`, can't be opened."""
+        lost = os.path.join(self.folder, "lost")
+        env = {**preloading(os.path.join(BIN, "lost_files.so")), "LOST_FILES": lost}
+        write(self.marks, "", 0o666)
+        daemon = self.start(env=env)
+        job = self.submit(daemon, "on=USR1:6 mark=up hold")
+        self.wait_marks("up", 1)
+        guardian, worker = daemon.do("find", id=job)["pid"], int(self.marked("up")[0][3])
+        if finder != "own daemon":
+            daemon.kill()
+        if finder == "adopting daemon":
+            daemon = self.start(env=env)
+        write(lost, name)
+        if name == "started":
+            os.kill(guardian, signal.SIGKILL)  # which leaves no exit code
+        else:
+            os.kill(worker, signal.SIGUSR1)
+        until(lambda: state_of(guardian) in (None, "Z", "X"), "the end of its acc-launch")
+        if finder == "next daemon":
+            daemon = self.start(env=env)
+        for look in ("a look", "another look"):
+            until(lambda: os.path.exists(lost + ".asked"), f"{look} at {name}")
+            self.assertEqual((daemon.state(job), len(self.marked("up"))), ("running", 1))
+            os.remove(lost + ".asked")
+        os.remove(lost)
+        ended = daemon.ended(job)
+        self.assertEqual((ended["exit_code"], ended["starts"], len(self.marked("up"))), (70 if name == "started" else 6, 1, 1))
+        self.assertNotIn("before it began", ended["reason"])
+        daemon.close()
+
+    def test_a_job_that_had_ended_ran_again_as_its_folder_could_not_be_opened(self):
+        for finder in ("next daemon", "adopting daemon", "own daemon"):
+            self.assert_looked_at_again("/user", finder)
+
+    def test_a_job_that_had_ended_counted_as_lost_as_its_exit_code_could_not_be_read(self):
+        for finder in ("next daemon", "adopting daemon", "own daemon"):
+            self.assert_looked_at_again("exit.json", finder)
+
+    def test_a_job_whose_guardian_was_killed_ran_again_as_nothing_said_that_it_had_begun(self):
+        for finder in ("next daemon", "adopting daemon"):
+            self.assert_looked_at_again("started", finder)
+
     def test_a_damaged_record_costs_its_job_alone(self):
         daemon = self.start()
         good, bad = (self.submit(daemon, "exit=0") for _ in range(2))

@@ -692,7 +692,7 @@ TEST_CASE("a file system over a job's folder froze the daemon", "[daemon]") {
       const auto file = (user / "report.json").string();
       CHECK(::mount((user / "started").c_str(), file.c_str(), nullptr, MS_BIND, nullptr) == 0);
       CHECK(read_user_file(fd->get(), "report.json", own, 100).error().code == Errc::not_permitted);
-      CHECK(has_user_file(fd->get(), "report.json"));
+      CHECK(has_user_file(fd->get(), "report.json") == Result<bool>{true});
       CHECK(state->drop_job("a-000000").has_value());
       CHECK(state->remove_trash(state->trash().at(0).name).has_value());
     }
@@ -777,4 +777,24 @@ TEST_CASE("a process is known by its start and its boot, not by its pid alone", 
   CHECK_FALSE(open_process(other));
   CHECK_FALSE(open_process({}));
   CHECK(start_time_of(0x3fffffff) == 0);
+}
+
+TEST_CASE("a file that couldn't be looked at counted as one that is missing", "[daemon]") {
+  const acc::testing::TestFolder folder;
+  write(folder / "started", "");
+  const auto fd = open_folder(folder.path());
+  CHECK(has_user_file(fd.get(), "started") == Result<bool>{true});
+  CHECK(has_user_file(fd.get(), "exit.json") == Result<bool>{false});
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const rlimit none{0, before.rlim_max};
+  ::setrlimit(RLIMIT_NOFILE, &none);
+  const auto started = has_user_file(fd.get(), "started");
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  if (started == Result<bool>{true}) {
+    WARN("needs openat2, which takes a descriptor: skipped");
+    return;
+  }
+  REQUIRE(started.has_error());
+  CHECK(started.error().errnum == EMFILE);
 }
