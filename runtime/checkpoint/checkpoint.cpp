@@ -212,6 +212,7 @@ void Checkpoint::read(std::string_view part, std::string_view name, std::int64_t
   }
   const auto row_bytes = bytes_of_row(into);
   if (row_bytes == 0) return;
+  acc::cuda::synchronize(into.device);  // work on any stream may write there, or read what was
   auto* to = static_cast<std::byte*>(into.data);
   std::int64_t piece_begin = 0;
   for (const auto& piece : tensor.pieces) {

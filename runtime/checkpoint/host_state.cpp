@@ -38,6 +38,16 @@ void check(const StateTensor& tensor) {
   if (tensor.view.data == nullptr && tensor.view.bytes() > 0) refuse(" has no memory");
 }
 
+/// Steps may be pending on streams that the copies don't wait for, as PyTorch's.
+void wait_for_devices(const CheckpointState& state) {
+  std::set<int> indices;
+  for (const auto& tensor : state.tensors) {
+    const Device& device = tensor.view.device;
+    if (device.kind == Device::Kind::cuda && indices.insert(device.index).second)
+      acc::cuda::synchronize(device);
+  }
+}
+
 }  // namespace
 
 HostState Snapshot::take(const CheckpointState& state, int rank, bool copy) {
@@ -49,6 +59,7 @@ HostState Snapshot::take(const CheckpointState& state, int rank, bool copy) {
                                                    "' is twice in the part '" + tensor.part + "'"};
     }
   }
+  wait_for_devices(state);
   HostState host;
   if (rank == 0 && !state.shared.empty()) host.shared = join_texts(state.shared);
   if (!state.per_rank.empty()) host.per_rank = join_texts(state.per_rank);

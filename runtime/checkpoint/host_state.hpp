@@ -20,7 +20,7 @@ struct HostState {
 class Snapshot {
  public:
   /// @param copy  copy host memory too, so that the caller may continue; device memory is always
-  ///   copied. The result is good until the next call.
+  ///   copied, behind all work of the device. The result is good until the next call.
   /// @throws Error invalid_argument: a state that can't be written.
   [[nodiscard]] HostState take(const CheckpointState& state, int rank, bool copy);
 

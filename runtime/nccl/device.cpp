@@ -170,6 +170,13 @@ void synchronize() {
   rt::check(api, "cudaDeviceSynchronize", api.device_synchronize());
 }
 
+void synchronize(const runtime::Device& device) {
+  if (device.kind == runtime::Device::Kind::cpu) return;
+  const auto& api = ready();
+  const rt::DeviceScope here{api, device.index};
+  rt::check(api, "cudaDeviceSynchronize", api.device_synchronize());
+}
+
 void synchronize(void* stream) {
   const auto& api = ready();
   rt::check(api, "cudaStreamSynchronize", api.stream_synchronize(stream));

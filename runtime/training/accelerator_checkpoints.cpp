@@ -29,9 +29,11 @@ std::vector<NamedTensor> tensors_of(std::span<const Parameter> parameters,
   return tensors;
 }
 
-/// In host memory: copies of what is on a device, which live as long as `copies`.
-std::vector<NamedTensor> on_host(std::vector<NamedTensor> tensors,
+/// In host memory: copies of what is on the device, behind the work that is pending there on any
+/// stream. They live as long as `copies`.
+std::vector<NamedTensor> on_host(std::vector<NamedTensor> tensors, const Device& device,
                                  std::vector<HostTensor>& copies) {
+  cuda::synchronize(device);
   copies.reserve(tensors.size());
   for (NamedTensor& tensor : tensors) {
     if (tensor.view.device.kind == Device::Kind::cpu) continue;
@@ -72,6 +74,20 @@ void put(const HostTensor& from, const TensorView& to) {
 TensorView writable(const NamedTensor& tensor) {
   const ConstTensorView& view = tensor.view;
   return {const_cast<void*>(view.data), view.dtype, view.shape, view.device};
+}
+
+/// Behind the work that is pending on any stream; `values` is empty but on rank 0.
+void put_all(std::span<const HostTensor> values, std::span<const NamedTensor> tensors,
+             const Device& device) {
+  cuda::synchronize(device);
+  for (std::size_t i = 0; i < values.size(); ++i) put(values[i], writable(tensors[i]));
+}
+
+/// Done when it returns, for work on any stream.
+void broadcast_all(ProcessGroup& group, std::span<const NamedTensor> tensors, void* stream) {
+  for (const NamedTensor& tensor : tensors)
+    group.broadcast(writable(tensor), 0, {.stream = stream});
+  cuda::synchronize(group.device());
 }
 
 bool updates_one_of(const Optimizer& optimizer, std::span<const NamedTensor> tensors) {
@@ -187,7 +203,7 @@ std::vector<std::string> Accelerator::save_model(const GradientReducer& model,
     if (!is_main_process()) return;
     checkpoint::refuse_folder_of_checkpoint(folder);
     std::vector<HostTensor> copies;
-    const auto tensors = on_host(tensors_of(model.parameters(), buffers), copies);
+    const auto tensors = on_host(tensors_of(model.parameters(), buffers), s.group.device(), copies);
     checkpoint::make_folders(checkpoint::FileOps::real(), folder);
     names = join(save_safetensors_model(folder, tensors, most, {{"format", "pt"}}), "\n");
   });
@@ -205,11 +221,11 @@ void Accelerator::load_model(const GradientReducer& model, const std::filesystem
   s.together("load_model", [&] {
     model.require_between_backwards("load_model");
     tensors = tensors_of(model.parameters(), s.buffers_of(model));
-    if (!is_main_process()) return;
-    const auto values = read_all(path, tensors);  // all are read before the first is changed
-    for (std::size_t i = 0; i < tensors.size(); ++i) put(values[i], writable(tensors[i]));
+    std::vector<HostTensor> values;
+    if (is_main_process()) values = read_all(path, tensors);  // all before the first is changed
+    put_all(values, tensors, s.group.device());
   });
-  for (const NamedTensor& tensor : tensors) s.group.broadcast(writable(tensor), 0);
+  broadcast_all(s.group, tensors, model.stream());
   for (Optimizer* optimizer : s.optimizers)
     if (updates_one_of(*optimizer, tensors)) optimizer->values_changed();
 }

@@ -6,7 +6,6 @@
 #include <acc/cuda.hpp>
 #include <acc/error.hpp>
 #include <algorithm>
-#include <cstring>
 #include <optional>
 #include <string>
 #include <utility>
@@ -362,12 +361,10 @@ void GradientReducer::State::put_restored() {
   step_means.step_ended();
   for (std::size_t i = 0; i < restored.size(); ++i) {
     const TensorView& gradient = parameters()[i].gradient;
-    if (gradient.device.kind == Device::Kind::cuda) {
-      cuda::copy(gradient.data, restored[i].bytes().data(), gradient.bytes());
-    } else {
-      std::memcpy(gradient.data, restored[i].bytes().data(), gradient.bytes());
-    }
+    training::copy(gradient.data, restored[i].bytes().data(), gradient.bytes(), gradient.device,
+                   options.how.stream);
   }
+  if (!layout.on_host()) cuda::synchronize(options.how.stream);  // the next backward frees them
 }
 
 }  // namespace acc::runtime

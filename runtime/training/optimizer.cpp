@@ -159,7 +159,7 @@ bool Optimizer::sharded() const noexcept {
 void Optimizer::make_state() {
   if (memory_->made()) return;
   if (sharded()) reducer_->keep_layout();
-  memory_->make(parameters(), ranges(), kinds());
+  memory_->make(parameters(), ranges(), kinds(), stream());
 }
 
 void Optimizer::step() {

@@ -18,9 +18,10 @@ struct Optimizer::Memory {
 
   [[nodiscard]] bool made() const noexcept { return made_; }
   void make(std::span<const Parameter> parameters, std::span<const GradientRange> ranges,
-            const std::vector<std::string_view>& kinds);
-  /// Master copies, of the values as they are now.
-  void take_masters(std::span<const Parameter> parameters, std::span<const GradientRange> ranges);
+            const std::vector<std::string_view>& kinds, void* stream);
+  /// Master copies, of the values as they are when the work on the stream is done.
+  void take_masters(std::span<const Parameter> parameters, std::span<const GradientRange> ranges,
+                    void* stream);
   /// By kind.
   [[nodiscard]] const std::vector<void*>& of_range(std::size_t range) const {
     return pieces_[range];

@@ -61,7 +61,7 @@ bool Optimizer::Memory::has_master(const Parameter& parameter) noexcept {
 
 void Optimizer::Memory::make(std::span<const Parameter> parameters,
                              std::span<const GradientRange> ranges,
-                             const std::vector<std::string_view>& kinds) {
+                             const std::vector<std::string_view>& kinds, void* stream) {
   const auto kinds_of = [&](const Parameter& parameter) {
     return kinds.size() + (has_master(parameter) ? 1 : 0);
   };
@@ -86,11 +86,11 @@ void Optimizer::Memory::make(std::span<const Parameter> parameters,
     }
   }
   made_ = true;
-  take_masters(parameters, ranges);
+  take_masters(parameters, ranges, stream);
 }
 
 void Optimizer::Memory::take_masters(std::span<const Parameter> parameters,
-                                     std::span<const GradientRange> ranges) {
+                                     std::span<const GradientRange> ranges, void* stream) {
   for (std::size_t i = 0; i < ranges.size(); ++i) {
     const Parameter& parameter = parameters[ranges[i].parameter];
     if (!has_master(parameter)) continue;
@@ -98,10 +98,10 @@ void Optimizer::Memory::take_masters(std::span<const Parameter> parameters,
                          ranges[i].offset * size_of(parameter.value.dtype);
     auto* const master = static_cast<float*>(pieces_[i].back());
     if (is_on_device(parameter)) {
-      // In the order of the legacy stream, on which updates may not come: so it is waited for.
+      // Behind the broadcast and the updates; awaited, as a checkpoint may fill them on another.
       device::widen(values, parameter.value.dtype, master, ranges[i].count, parameter.value.device,
-                    nullptr);
-      cuda::synchronize(nullptr);
+                    stream);
+      cuda::synchronize(stream);
     } else {
       training::to_floats(values, parameter.value.dtype, master, ranges[i].count);
     }
@@ -122,7 +122,7 @@ std::byte* Optimizer::Memory::make_device_arena(std::size_t bytes) {
 }
 
 void Optimizer::values_changed() {
-  if (memory_->made()) memory_->take_masters(parameters(), ranges());
+  if (memory_->made()) memory_->take_masters(parameters(), ranges(), stream());
 }
 
 std::size_t Optimizer::state_bytes() {

@@ -27,7 +27,8 @@ enum class Placement : std::uint8_t {
 
 struct StateTensor {
   std::string name = {};  ///< used once in a part
-  TensorView view = {};   ///< read by save, filled by load; host or CUDA memory
+  /// Read by save, filled by load; host or CUDA memory, which waits for all work of its device.
+  TensorView view = {};
   Placement placement = Placement::replicated;
   /// Names its files, <part>.safetensors: letters, digits, '_' and '-'.
   std::string part = "model";
@@ -75,7 +76,8 @@ class Checkpoint {
   [[nodiscard]] StateTexts of_rank(int rank) const;
 
   [[nodiscard]] HostTensor read(std::string_view part, std::string_view name) const;
-  /// Rows `first_row` … along the first dimension, as many as `into` has.
+  /// Rows `first_row` … along the first dimension, as many as `into` has. Device memory is filled
+  /// when all work of the device is done.
   void read(std::string_view part, std::string_view name, std::int64_t first_row,
             const TensorView& into) const;
 

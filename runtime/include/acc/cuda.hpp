@@ -41,10 +41,13 @@ struct DeviceFacts {
 void set_device(int index);
 /// Waits for all work of the current device.
 void synchronize();
+/// Waits for all work of a device, on whatever streams; none is awaited for host memory.
+void synchronize(const runtime::Device& device);
 /// Waits for all work of a stream.
 void synchronize(void* stream);
 
-/// Host to device, device to host, within a device. Returns when the copy is done.
+/// Host to device, device to host, within a device, on the legacy stream, which doesn't wait for
+/// non-blocking ones. Returns when the copy is done.
 void copy(void* to, const void* from, std::size_t bytes);
 /// Ordered with `stream`; host memory must live until it is done, and be pinned to overlap.
 void copy_async(void* to, const void* from, std::size_t bytes, void* stream);
