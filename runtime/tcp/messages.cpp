@@ -32,7 +32,7 @@ void Messages::recv(ActiveCall& active) {
   const int fd = connection_from(active, active.call.peer);
   Descriptor theirs;
   read(active, fd, &theirs, sizeof theirs);
-  if (check_) compare(active, theirs);
+  compare(active, theirs);
   read(active, fd, active.call.recv, active.call.bytes());
   node_.peers().message_done(active);
 }
@@ -98,10 +98,12 @@ void Messages::read(ActiveCall& active, int fd, void* at, std::size_t bytes) {
   }
 }
 
+// Also when checks are off: after a message of another size the next one would begin anywhere.
 void Messages::compare(ActiveCall& active, const Descriptor& theirs) {
   auto expected = active.call.what;
   expected.operation = Operation::send;
-  if (theirs == expected) return;
+  const bool fits = theirs.count == expected.count && theirs.dtype == expected.dtype;
+  if (check_ ? theirs == expected : fits) return;
   node_.fail(active, {ErrorCode::mismatch,
                       "group '" + group_ + "': rank " + std::to_string(active.call.peer) + ": " +
                           to_string(theirs) + " to rank " + std::to_string(placement_.rank) +

@@ -159,6 +159,27 @@ TEST_CASE("over hosts, too, a chain of receivers ends at the rank that hangs", "
   }
 }
 
+TEST_CASE("a message of another size or type is a mismatch, also where calls aren't compared",
+          "[tcp][hosts]") {
+  GroupOptions options;
+  options.check = GENERATE(true, false);
+  const auto sent = GENERATE(std::pair{4U, DType::i32}, std::pair{2U, DType::f32});
+  for (const std::string layout : {"ab", "aab"}) {
+    CAPTURE(layout, *options.check, sent.first);
+    auto groups = hosted_groups(layout, options);
+    const int last = static_cast<int>(layout.size()) - 1;
+    const auto said = on_ranks(groups, [&](ProcessGroup& group) {
+      std::array<int, 4> data{};
+      if (group.rank() == 0) group.send(data.data(), sent.first, sent.second, last);
+      if (group.rank() == last) group.recv(data.data(), 2, DType::i32, 0);
+    });
+    CHECK(said[0] == "well");  // it was on its way
+    CHECK_THAT(said.back(), Catch::StartsWith("mismatch: ") && Catch::Contains("recv i32 x2") &&
+                                Catch::Contains("send " + std::string{to_string(sent.second)} +
+                                                " x" + std::to_string(sent.first)));
+  }
+}
+
 TEST_CASE("over hosts, too, ranks that wait for each other are all named", "[tcp][hosts]") {
   for (const std::string layout : {"ab", "aab"}) {
     CAPTURE(layout);
