@@ -140,7 +140,7 @@ std::unique_ptr<Backend> make_hosts_backend(Store& store, std::shared_ptr<LocalG
   const RankPlacement placement{options.manifest, options.rank};
   try {
     Parts parts;
-    parts.memory = local_group->share(NodeSegment::bytes(placement.local_ranks().size()), deadline);
+    parts.memory = local_group->share(NodeSegment::bytes(placement), deadline);
     parts.connections = local_group->open_connections(deadline);
     addressed = true;
     parts.mesh = connect_mesh(store, options.key, options.manifest, placement, options.lookup,

@@ -6,8 +6,10 @@ namespace acc::runtime::tcp {
 
 namespace {
 
-shm::Layout layout_for(std::size_t local_ranks) {
-  return shm::Layout::with_staging(static_cast<int>(local_ranks), 2 * NodeSegment::kStaging);
+shm::Layout layout_for(const RankPlacement& placement) {
+  return shm::Layout::with_staging(
+      static_cast<int>(placement.local_ranks().size()),
+      2 * NodeSegment::staging_bytes(static_cast<std::size_t>(placement.size())));
 }
 
 shm::Peers::Options peers_options(const RankPlacement& placement, NodeSegment::Options& options) {
@@ -26,12 +28,14 @@ shm::Peers::Options peers_options(const RankPlacement& placement, NodeSegment::O
 
 }  // namespace
 
-std::size_t NodeSegment::bytes(std::size_t local_ranks) { return layout_for(local_ranks).bytes; }
+std::size_t NodeSegment::bytes(const RankPlacement& placement) {
+  return layout_for(placement).bytes;
+}
 
 NodeSegment::NodeSegment(UniqueFd memory, const RankPlacement& placement, Options options)
     : placement_{placement},
       ranks_{options.ranks},
-      peers_{std::move(memory), layout_for(size()), peers_options(placement, options)} {}
+      peers_{std::move(memory), layout_for(placement), peers_options(placement, options)} {}
 
 std::string NodeSegment::describe(int rank) const {
   return shm::describe(ranks_.at(static_cast<std::size_t>(rank)));

@@ -4,6 +4,8 @@
 #include "runtime/shm/peers.hpp"
 #include "runtime/tcp/placement.hpp"
 
+#include <algorithm>
+#include <cstddef>
 #include <functional>
 #include <string>
 #include <vector>
@@ -21,7 +23,12 @@ class NodeSegment {
  public:
   /// Bytes of one half of the staging buffer: while one half is read the other is written.
   static constexpr std::size_t kStaging = 4 << 20;
-  [[nodiscard]] static std::size_t bytes(std::size_t local_ranks);
+  static constexpr std::size_t kAlign = 64;  ///< of a piece in it, in bytes
+  /// Above 65,536 ranks more, so that a piece of each has a place.
+  [[nodiscard]] static constexpr std::size_t staging_bytes(std::size_t ranks) noexcept {
+    return std::max(kStaging, ranks * kAlign);
+  }
+  [[nodiscard]] static std::size_t bytes(const RankPlacement& placement);
 
   struct Options {
     std::vector<RankFacts> ranks;  ///< of the whole group
@@ -37,7 +44,8 @@ class NodeSegment {
   [[nodiscard]] const shm::Peers& peers() const noexcept { return peers_; }
   [[nodiscard]] std::size_t size() const noexcept { return placement_.local_ranks().size(); }
   [[nodiscard]] std::byte* staging(std::uint32_t pass) const noexcept {
-    return peers_.segment().staging() + (pass % 2) * kStaging;
+    return peers_.segment().staging() +
+           (pass % 2) * staging_bytes(static_cast<std::size_t>(placement_.size()));
   }
 
   [[nodiscard]] bool is_healthy() const noexcept { return peers_.is_healthy(); }

@@ -9,7 +9,7 @@ namespace {
 
 /// Bytes up to which a piece is moved by one proxy alone.
 constexpr std::size_t kUndivided = 16 * 1024;
-constexpr std::size_t kAlign = 64;
+constexpr std::size_t kAlign = NodeSegment::kAlign;
 
 struct Part {
   std::size_t begin = 0, end = 0;
@@ -26,10 +26,6 @@ Part part_of(const RankPlacement& placement, int owner, std::size_t bytes) {
 
 std::size_t length_at(const StagingPipeline::Piece& piece, std::size_t offset, std::size_t slot) {
   return piece.bytes > offset ? std::min(slot, piece.bytes - offset) : 0;
-}
-
-std::size_t slot_for(const std::vector<StagingPipeline::Piece>& pieces) {
-  return NodeSegment::kStaging / std::max<std::size_t>(pieces.size(), 1) / kAlign * kAlign;
 }
 
 std::size_t longest(const std::vector<StagingPipeline::Piece>& pieces) {
@@ -151,7 +147,7 @@ void StagingPipeline::stage_pieces(const std::vector<Piece>& pieces, std::size_t
 void StagingPipeline::distribute(ActiveCall& active, const std::vector<Piece>& pieces,
                                  const From& from, const To& to) {
   if (placement_.one_rank_per_host()) return distribute_directly(active, pieces, from, to);
-  const auto slot = slot_for(pieces);
+  const auto slot = slot_bytes(pieces.size(), static_cast<std::size_t>(placement_.size()));
   const auto most = longest(pieces);
   std::size_t offset = 0;
   do {
@@ -201,7 +197,7 @@ void StagingPipeline::distribute_directly(ActiveCall& active, const std::vector<
 
 void StagingPipeline::gather(ActiveCall& active, const std::vector<Piece>& pieces, const From& from,
                              const Reduce& reduce) {
-  const auto slot = slot_for(pieces);
+  const auto slot = slot_bytes(pieces.size(), static_cast<std::size_t>(placement_.size()));
   const auto most = longest(pieces);
   std::size_t offset = 0;
   do {

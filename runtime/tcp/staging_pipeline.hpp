@@ -3,6 +3,7 @@
 #include "runtime/tcp/node_segment.hpp"
 #include "runtime/tcp/socket_mux.hpp"
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string>
@@ -38,6 +39,12 @@ class StagingPipeline {
   };
   void run(ActiveCall& active, const Step& step);
 
+  /// Bytes of each piece that a pass moves, of at most as many pieces as there are ranks.
+  [[nodiscard]] static constexpr std::size_t slot_bytes(std::size_t pieces,
+                                                        std::size_t ranks) noexcept {
+    return NodeSegment::staging_bytes(ranks) / std::max<std::size_t>(pieces, 1) /
+           NodeSegment::kAlign * NodeSegment::kAlign;
+  }
   /// A piece of memory of one rank, for all ranks or one.
   struct Piece {
     int owner = 0;
