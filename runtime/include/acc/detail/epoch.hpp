@@ -50,7 +50,8 @@ class Epoch : public LoaderPass {
 
  public:
   explicit Epoch(Loader& loader) : LoaderPass{loader}, loader_{loader} {
-    if (has_more()) open();
+    // Rank 0 opens a dispatched epoch with its first step, so that a failure is sent to all ranks.
+    if (has_more() && !dispatching()) loader_.stream_ ? open_share_of_stream() : open_share();
   }
   ~Epoch() {
     if (batches_) loader_.waited_ += batches_->waited();
@@ -79,17 +80,6 @@ class Epoch : public LoaderPass {
   };
 
   [[nodiscard]] bool dispatching() const { return loader_.options_.dispatch_batches; }
-
-  void open() {
-    if (dispatching()) {
-      if (loader_.rank_ != 0) return;
-      loader_.stream_ ? open_dispatched_stream() : open_dispatched();
-    } else if (loader_.stream_) {
-      open_share_of_stream();
-    } else {
-      open_share();
-    }
-  }
 
   // -- every rank reads its share --
   void open_share() {
@@ -148,6 +138,7 @@ class Epoch : public LoaderPass {
   }
   void open_dispatched() {
     const auto order = loader_.options_.sampler->order(epoch());
+    loader_.require_in_dataset(order);
     BatchRules rules{loader_.shape_.global, loader_.options_.drop_last, false, false};
     auto steps = std::make_shared<BatchSamplerShard>(order, rules, 0, 1, from());
     const std::size_t count = steps->size();
@@ -155,7 +146,6 @@ class Epoch : public LoaderPass {
     steps_ahead_.emplace(
         [this, order, steps, count, fill](std::size_t number) -> std::optional<Step> {
           if (number >= count) return std::nullopt;
-          loader_.require_in_dataset(order);  // here, where a failure is sent to all ranks
           return make_step(read((*steps)[number]),
                            [&](std::size_t i) { return loader_.get_(order[i % fill]); });
         },
@@ -192,6 +182,7 @@ class Epoch : public LoaderPass {
     std::string words;
     bool last = false;
     try {
+      if (!steps_ahead_) loader_.stream_ ? open_dispatched_stream() : open_dispatched();
       step = steps_ahead_->next(last);
       if (step)
         head = {
@@ -199,6 +190,10 @@ class Epoch : public LoaderPass {
     } catch (const std::exception& thrown) {
       failure = std::current_exception();
       words = thrown.what();
+      head.kind = DispatchMessage::Kind::failure;
+    } catch (...) {
+      failure = std::current_exception();
+      words = "an exception of an unknown type";
       head.kind = DispatchMessage::Kind::failure;
     }
     if (ranks() > 1) {

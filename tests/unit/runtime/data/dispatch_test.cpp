@@ -132,6 +132,68 @@ TEST_CASE("when rank 0 can't read, all ranks hear why", "[runtime][data]") {
   CHECK(words[2] == words[1]);
 }
 
+TEST_CASE("when rank 0 can't open an epoch, the others hear why, too", "[runtime][data]") {
+  struct NoOrder final : Sampler {
+    [[nodiscard]] std::size_t size() const override { return 9; }
+    [[nodiscard]] IndexOrder order(std::uint64_t) const override {
+      throw std::runtime_error{"no order"};
+    }
+  };
+  struct Row {
+    std::string why;
+    std::function<Loader(ProcessGroup&, LoaderOptions)> make;
+  };
+  const std::vector<Row> rows{
+      {"no stream",
+       [](ProcessGroup& group, LoaderOptions options) {
+         return Loader{StreamDataset<Sample>{[](std::uint64_t) -> Stream<Sample> {
+                         throw std::runtime_error{"no stream"};
+                       }},
+                       std::move(options), group};
+       }},
+      {"nothing to skip",
+       [](ProcessGroup& group, LoaderOptions options) {
+         options.skip_batches = 1;
+         return Loader{StreamDataset<Sample>{[](std::uint64_t) -> Stream<Sample> {
+                         return []() -> std::optional<Sample> {
+                           throw std::runtime_error{"nothing to skip"};
+                         };
+                       }},
+                       std::move(options), group};
+       }},
+      {"no order",
+       [](ProcessGroup& group, LoaderOptions options) {
+         options.sampler = std::make_shared<NoOrder>();
+         return Loader{Dataset<Sample>{9, sample_of}, std::move(options), group};
+       }},
+      {"an exception of an unknown type",
+       [](ProcessGroup& group, LoaderOptions options) {
+         return Loader{StreamDataset<Sample>{[](std::uint64_t) -> Stream<Sample> { throw 42; }},
+                       std::move(options), group};
+       }},
+  };
+  const unsigned workers = GENERATE(0U, 1U);
+  for (const auto& [why, make] : rows) {
+    CAPTURE(why, workers);
+    std::vector<std::string> words(3);
+    CHECK_NOTHROW(on_ranks(3, [&](ProcessGroup& group) {
+      auto loader = make(group, with(1, workers));
+      auto& mine = words[static_cast<std::size_t>(group.rank())];
+      try {
+        for ([[maybe_unused]] auto& batch : loader) mine += "a batch; ";
+      } catch (const std::exception& failure) {
+        mine += failure.what();
+      } catch (int) {
+        mine += "an exception of an unknown type";
+      }
+      group.barrier();  // the group is as good as before
+    }));
+    CHECK(words[0] == why);
+    CHECK(words[1] == "loader: rank 0 can't read a batch: " + why);
+    CHECK(words[2] == words[1]);
+  }
+}
+
 TEST_CASE("samples that can't be sent are refused when the loader is made", "[runtime][data]") {
   struct Opaque {
     std::vector<int*> where;
