@@ -385,16 +385,16 @@ void Accelerator::State::take_texts(const Restored& found) {
 
 void Accelerator::State::take_gradients(const Restored& found, training::SavedGradients gradients) {
   const bool fits = gradients.of_steps == gradient_state->steps();
-  if (gradients.in_a_step && !fits) {
-    gradient_state->restore(0);
-    if (group.rank() == 0)
-      std::fprintf(stderr,
-                   "acc: load_state: %s was saved in the middle of a step of %llu batches, and a "
-                   "step has %llu here: the gradients of its first batches are left out\n",
-                   found.checkpoint.path().filename().c_str(),
-                   static_cast<unsigned long long>(gradients.of_steps),
-                   static_cast<unsigned long long>(gradient_state->steps()));
-  }
+  // The number of batches says nothing about steps of another length: also between two of them a
+  // step begins. Accelerate counts on, and the first step is short.
+  if (!fits) gradient_state->restore(0);
+  if (gradients.in_a_step && !fits && group.rank() == 0)
+    std::fprintf(stderr,
+                 "acc: load_state: %s was saved in the middle of a step of %llu batches, and a "
+                 "step has %llu here: the gradients of its first batches are left out\n",
+                 found.checkpoint.path().filename().c_str(),
+                 static_cast<unsigned long long>(gradients.of_steps),
+                 static_cast<unsigned long long>(gradient_state->steps()));
   auto sums = gradients.models.begin();
   for (GradientReducer& reducer : reducers) {
     if (sums == gradients.models.end()) {

@@ -243,6 +243,22 @@ TEST_CASE("gradients of a step of another length are left out, and the step begi
   });
 }
 
+TEST_CASE("saved between two steps and resumed with longer ones, a run began with a short step",
+          "[runtime][training]") {
+  const TestFolder folder;
+  auto group = ProcessGroup::single();
+  {
+    AccumulatingLoop loop{group, folder.path(), 2, GradientMode::all_reduce, false};
+    loop.run(2, 2);
+  }
+  AccumulatingLoop loop{group, folder.path(), 3, GradientMode::all_reduce, false};
+  loop.accelerator.load_state();
+  CHECK(loop.accelerator.sync_gradients());  // between two steps still
+  loop.batches = 2;
+  loop.run(3);
+  CHECK_FALSE(loop.accelerator.sync_gradients());  // the first of three
+}
+
 TEST_CASE("going back to an older state in the middle of a step takes its gradients away",
           "[runtime][training]") {
   const TestFolder folder;
