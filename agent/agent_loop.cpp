@@ -280,7 +280,8 @@ void AgentLoop::open_control() {
   auto place = find_control_place(std::getenv("ACC_JOB_FOLDER"),
                                   control_folders(std::getenv("XDG_RUNTIME_DIR"), ::geteuid()),
                                   job_name(plan_), guardian_.pid != 0 ? guardian_.pid : ::getpid());
-  const auto listening = place ? control_.listen(std::move(*place)) : Result<void>{place.error()};
+  const auto listening = place ? control_.listen(std::move(*place), [this] { open_control(); })
+                               : Result<void>{place.error()};
   if (listening) return;
   const auto& why = listening.error();
   log::info("no_control_socket", {{"job", job_id_}, {"why", why.what}});

@@ -42,14 +42,18 @@ ControlRequests::ControlRequests(boost::asio::io_context& io, const GroupState& 
                                  const UserMessages& messages, Hooks hooks)
     : io_{io}, group_{group}, messages_{messages}, hooks_{std::move(hooks)} {}
 
-Result<void> ControlRequests::listen(ControlPlace place) {
+Result<void> ControlRequests::listen(ControlPlace place, std::function<void()> on_lost) {
   if (is_closed_) return {};
   server_ = std::make_unique<ControlServer>(
       io_, [this](const control::Request& request, uid_t uid, Reply reply) {
         take(request, uid, std::move(reply));
       });
   auto listening = server_->listen(std::move(place));
-  if (!listening) server_.reset();
+  if (listening) {
+    server_->watch_place(std::move(on_lost));
+  } else {
+    server_.reset();
+  }
   return listening;
 }
 

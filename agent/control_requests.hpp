@@ -37,8 +37,10 @@ class ControlRequests {
   ControlRequests(boost::asio::io_context& io, const GroupState& group,
                   const UserMessages& messages, Hooks hooks);
 
+  /// In place of an earlier one.
+  /// @param on_lost  nobody finds the socket any more
   /// @return why there is no socket
-  Result<void> listen(ControlPlace place);
+  Result<void> listen(ControlPlace place, std::function<void()> on_lost);
   /// The job is over.
   void close();
 

@@ -3,10 +3,8 @@
 #include "common/random.hpp"
 #include "common/unmapped_id.hpp"
 
-#include <boost/asio/posix/stream_descriptor.hpp>
-#include <boost/asio/steady_timer.hpp>
-
 #include <fcntl.h>
+#include <sys/inotify.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -14,6 +12,7 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <optional>
@@ -38,8 +37,12 @@ std::optional<uid_t> own_or_root(int fd) {
 }
 
 /// Through the descriptor of its folder: short enough for any sun_path.
+std::string path_of(int folder, const std::string& name) {
+  return "/proc/self/fd/" + std::to_string(folder) + "/" + name;
+}
+
 std::pair<sockaddr_un, socklen_t> address_of(int folder, const std::string& name) {
-  const std::string path = "/proc/self/fd/" + std::to_string(folder) + "/" + name;
+  const std::string path = path_of(folder, name);
   sockaddr_un at{};
   at.sun_family = AF_UNIX;
   path.copy(at.sun_path, sizeof at.sun_path - 1);
@@ -67,13 +70,15 @@ Result<ControlPlace> find_control_place(const char* job_folder,
     if (info.st_uid != ::geteuid())
       return Error{Errc::not_permitted,
                    shown + ": it belongs to uid " + std::to_string(info.st_uid)};
-    return ControlPlace{std::move(folder), "control.sock"};
+    return ControlPlace{std::move(folder), "control.sock",
+                        job_folder + std::string{"/control.sock"}};
   }
   std::string why;
   bool is_foreign = false;  // a link, or another user's
   for (const auto& place : folders) {
     auto folder = open_control_folder(place, true);
-    if (folder) return ControlPlace{std::move(*folder), control::socket_name(job, pid)};
+    const auto name = control::socket_name(job, pid);
+    if (folder) return ControlPlace{std::move(*folder), name, place.path() + "/" + name};
     const auto& error = folder.error();
     why += (why.empty() ? "" : "; ") + error.what;
     is_foreign = is_foreign || error.code == Errc::not_permitted || error.errnum == ENOTDIR ||
@@ -191,7 +196,9 @@ ControlServer::ControlServer(boost::asio::io_context& io, Handler handler)
       handler_{std::make_shared<const Handler>(std::move(handler))},
       accepting_{io,
                  "commands wait: the agent has no descriptor or memory left for its control socket",
-                 [this](UniqueFd fd) { take(std::move(fd)); }} {}
+                 [this](UniqueFd fd) { take(std::move(fd)); }},
+      changes_{io},
+      settled_{io} {}
 
 ControlServer::~ControlServer() { close(); }
 
@@ -224,7 +231,52 @@ Result<void> ControlServer::listen(ControlPlace place) {
   return started;
 }
 
+void ControlServer::watch_place(std::function<void()> then) {
+  on_lost_ = std::move(then);
+  UniqueFd changes{::inotify_init1(IN_CLOEXEC | IN_NONBLOCK)};
+  const std::string socket = path_of(place_.folder.get(), place_.name);
+  // The socket's own: those of its folder come with each job that ends.
+  if (!changes || ::inotify_add_watch(changes.get(), socket.c_str(), IN_ATTRIB) < 0) return;
+  changes_.assign(changes.release());
+  await_change();
+}
+
+void ControlServer::await_change() {
+  changes_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                      alive_.bind([this](boost::system::error_code error) {
+                        if (!error) look_for_socket();
+                      }));
+}
+
+// Amid a logout the folder may still be there, and what was made in it would be removed, too.
+void ControlServer::look_for_socket() {
+  constexpr std::chrono::seconds kSettled{2};
+  settled_.expires_after(kSettled);
+  settled_.async_wait(alive_.bind([this](boost::system::error_code cancelled) {
+    if (cancelled) return;
+    if (!is_found()) {
+      const auto tell = std::exchange(on_lost_, nullptr);
+      if (tell) tell();
+      return;
+    }
+    alignas(inotify_event) std::array<char, 1024> events;
+    while (::read(changes_.native_handle(), events.data(), events.size()) > 0) continue;
+    await_change();
+  }));
+}
+
+bool ControlServer::is_found() const {
+  struct stat folder {};
+  struct stat socket {};
+  return ::fstat(place_.folder.get(), &folder) == 0 && ::stat(place_.path.c_str(), &socket) == 0 &&
+         socket.st_dev == folder.st_dev && socket.st_ino == inode_;
+}
+
 void ControlServer::close() {
+  on_lost_ = nullptr;
+  settled_.cancel();
+  boost::system::error_code ignored;
+  changes_.close(ignored);
   accepting_.close();
   for (const auto& weak : std::exchange(connections_, {})) {
     if (const auto connection = weak.lock()) connection->close();

@@ -2,11 +2,14 @@
 
 #include "agent/accept_loop.hpp"
 #include "agent/control_protocol.hpp"
+#include "common/alive.hpp"
 #include "common/control_folders.hpp"
 #include "common/error.hpp"
 #include "common/unique_fd.hpp"
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
 
 #include <sys/types.h>
 
@@ -22,6 +25,7 @@ namespace acc::agent {
 struct ControlPlace {
   UniqueFd folder;
   std::string name;
+  std::string path;  ///< under which others look for it
 };
 
 /// $ACC_JOB_FOLDER/control.sock, else JOB.PID.sock in the first of `folders` that can be used. An
@@ -47,6 +51,10 @@ class ControlServer {
   /// The socket appears listening, in one step. One that a killed agent left is replaced; that of a
   /// living one is an error.
   Result<void> listen(ControlPlace place);
+  /// Calls `then` once nobody finds the socket any more: at a logout /run/user/UID is emptied and
+  /// unmounted. Once it listens; `then` may destroy this. Nothing is watched where the user has no
+  /// inotify instance left.
+  void watch_place(std::function<void()> then);
   /// Removes the socket and closes all connections.
   void close();
 
@@ -54,6 +62,9 @@ class ControlServer {
   class Connection;
 
   void take(UniqueFd fd);
+  void await_change();
+  void look_for_socket();
+  [[nodiscard]] bool is_found() const;
 
   boost::asio::io_context& io_;
   std::shared_ptr<const Handler> handler_;
@@ -61,6 +72,10 @@ class ControlServer {
   ino_t inode_ = 0;  ///< of our socket: another agent's isn't ours to remove
   std::vector<std::weak_ptr<Connection>> connections_;
   AcceptLoop accepting_;
+  boost::asio::posix::stream_descriptor changes_;
+  boost::asio::steady_timer settled_;
+  std::function<void()> on_lost_;
+  Alive alive_;
 };
 
 }  // namespace acc::agent

@@ -91,6 +91,17 @@ class Status(ControlTest):
         self.assertEqual(job.wait(), 143)
         self.assertEqual(self.sockets(), [])
 
+    def test_a_logout_hid_the_jobs_that_ran_on(self):
+        job = self.start("--num_processes 1", "mark=up hold")
+        until(self.sockets, "the control socket")
+        shutil.rmtree(self.runtime + "/acc")  # as logind does it at the last logout
+        until(self.sockets, "a new control socket")
+        self.assertEqual(self.running()["guardian_pid"], job.pid)
+        self.assertEqual(len(self.sockets()), 1)
+        job.process.terminate()
+        self.assertEqual(job.wait(), 143)
+        self.assertEqual(self.sockets(), [])
+
     def test_without_a_folder_for_it_there_is_none(self):
         job = self.job("--num_processes 1", "mark=up exit=0", env={"XDG_RUNTIME_DIR": "/nonexistent"})
         self.assertEqual(job.wait(), 0)
