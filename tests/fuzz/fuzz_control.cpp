@@ -1,4 +1,5 @@
 #include "agent/control_protocol.hpp"
+#include "common/passed_signals.hpp"
 
 #include <cstddef>
 #include <cstdint>
