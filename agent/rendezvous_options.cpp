@@ -87,14 +87,17 @@ NodeName choose_node_name(const Cluster& cluster, const std::string& host) {
   if (!node.name.empty()) return node;
   node.name = printable(host, std::string::npos);
   if (const auto own = network_namespace(); !own.empty()) node.name += "@" + own;
-  node.if_taken = node.name + (cluster.wanted ? "-" + std::to_string(cluster.wanted->value())
-                                              : "@" + machine_identity());
+  // Unless the job is static, other nodes may have this rank, too.
+  const bool has_own_rank = cluster.wanted && cluster.backend == Backend::fixed;
+  node.if_taken = node.name;
+  if (cluster.wanted) node.if_taken += "-" + std::to_string(cluster.wanted->value());
+  if (!has_own_rank) node.if_taken += "@" + machine_identity();
   constexpr std::uint32_t kMostOnOneHost = 4096;
   for (std::uint32_t i = 0; i < kMostOnOneHost; ++i) {
     node.reservation = reserve_name("node/" + std::to_string(i) + "/" + cluster.job);
     if (!node.reservation) continue;
     if (i > 0) node.name += "-" + std::to_string(cluster.wanted ? cluster.wanted->value() : i);
-    if (i > 0 && !cluster.wanted) node.if_taken += "-" + std::to_string(i);
+    if (i > 0 && !has_own_rank) node.if_taken += "-" + std::to_string(i);
     break;
   }
   if (node.if_taken == node.name) node.if_taken.clear();
@@ -122,6 +125,12 @@ Result<rendezvous::RendezvousClientOptions> rendezvous_options(const JobPlan& pl
   client.self.policy = policy_of(plan);
   client.seed_endpoint = {cluster.control_host, cluster.control_port};
   client.serves_seed = cluster.serve_seed == rendezvous::ServeSeed::must;
+  const bool serves_by_address =
+      cluster.backend == Backend::tcp && cluster.serve_seed == rendezvous::ServeSeed::may;
+  if (serves_by_address && cluster.wanted == NodeRank{0})
+    client.seek_hint =
+        "; if that is the address of a service or a NAT in front of this machine, give --rdzv_conf "
+        "is_host=true here";
   client.timings = cluster.timings;
   client.join_timeout = cluster.join_timeout;
   options.clock_skew = cluster.clock_skew;

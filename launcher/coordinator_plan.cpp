@@ -104,8 +104,12 @@ class CoordinatorPlanner {
     }
     if (spec_.hosts)
       return *spec_.hosts ? rendezvous::ServeSeed::must : rendezvous::ServeSeed::never;
-    // Rank 0 by default, as in torchrun, is no claim to be the first machine.
-    if (!spec_.is_given("machine_rank"_key)) return rendezvous::ServeSeed::may;
+    // Rank 0 by default, as in torchrun, is no claim to be the first machine. Nor is one that a
+    // c10d line or its config file gives: a shell may have expanded $SLURM_NODEID to 0 for all
+    // machines.
+    const bool is_from_hosts = spec_.is_given("life_line"_key) || spec_.is_given("secret_fd"_key);
+    const bool is_firm = cluster_.backend == agent::Backend::fixed || is_from_hosts;
+    if (!is_firm || !spec_.is_given("machine_rank"_key)) return rendezvous::ServeSeed::may;
     return cluster_.wanted == NodeRank{0} ? rendezvous::ServeSeed::must
                                           : rendezvous::ServeSeed::never;
   }

@@ -87,6 +87,11 @@ static constexpr Deviation kDeviations[] = {
     {"a reader that goes away (| head) ends the launcher, and the job with it",
      "the workers go on, and a line says that their output is lost",
      "a closed pager should not cost a job of days"},
+    {"c10d and etcd: --node_rank and machine_rank have no effect",
+     "they are a wish for the order of the nodes. Nodes may give one rank, with one warning for "
+     "the "
+     "job; a scheduler's number counts before one in a config file",
+     "who knows the order of the machines may say it, and one line for all machines works"},
     {"c10d: a node that comes late restarts everybody at once",
      "it waits for the next restart, or with --scale_up=now it causes one",
      "a restart costs all machines the time since the last checkpoint"},

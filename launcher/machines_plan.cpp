@@ -74,10 +74,10 @@ class MachinesPlanner {
     }
     if (!cluster_.several()) return std::move(complaints_);
     place_master();
-    check_control_port();
     if (backend_of(spec_.text("rdzv_backend"_key))) {  // else check_runnable complains
       describe_node();
       plan_coordinator(spec_, conf, plan_, complaints_);
+      check_control_port();
     }
     return std::move(complaints_);
   }
@@ -242,7 +242,7 @@ class MachinesPlanner {
   /// Where this machine is surely the one that listens.
   void check_control_port() {
     const auto port = control_port(spec_, plan_);
-    const bool listens = spec_.hosts.value_or(rank_ == 0 && spec_.is_given("machine_rank"_key));
+    const bool listens = cluster_.serve_seed == rendezvous::ServeSeed::must;
     if (!port || *port < 1 || *port > 65535 || !listens) return;
     if (!spec_.can_judge({"control_port"_key, "main_process_port"_key, "rdzv_endpoint"_key}))
       return;

@@ -36,8 +36,8 @@ class Rules {
       count();
       share_gpus();
     }
-    if (place_.rank) fill("machine_rank"_key, std::int64_t{*place_.rank});
     meet();
+    take_rank();
     tell();
   }
 
@@ -147,6 +147,20 @@ class Rules {
     const auto port = spec_.integer("main_process_port"_key).value_or(place_.port);
     fill("rdzv_endpoint"_key, join_host_port(place_.host, port));
     spec_.hosts = place_.is_host;
+  }
+
+  /// But for static, accelerate ignores machine_rank, which its config files always hold: one file
+  /// for all machines numbers none of them.
+  void take_rank() {
+    if (!place_.rank) return;
+    const std::int64_t rank = *place_.rank;
+    const bool is_shared = spec_["machine_rank"_key].source == Source::config &&
+                           spec_.text("rdzv_backend"_key) != "static";
+    if (is_shared) {
+      spec_.set("machine_rank"_key, rank, Source::scheduler, place_.who);
+    } else {
+      fill("machine_rank"_key, rank);
+    }
   }
 
   void tell() {

@@ -35,6 +35,7 @@ struct CoordinatorClientOptions {
   std::string other_name;
   HostPort seed_endpoint;    ///< address of the job's first coordinator
   bool serves_seed = false;  ///< that coordinator starts in this process
+  std::string seek_hint;     ///< ends what the user reads while the first coordinator is sought
   Timings timings;           ///< until Welcome brings others
   Millis join_timeout{600'000};
   bool external_leader = false;  ///< etcd names the coordinator: no votes are counted

@@ -299,10 +299,9 @@ std::string CoordinatorClient::sought() const {
 void CoordinatorClient::tell_seeking(Instant now, ClientActions& out) {
   if (now < next_tell_ || phase_ == LinkPhase::ended) return;
   next_tell_ = now + kTellEvery;
-  const auto waited = standbys_.lost_for(now);
   std::string text = "waiting for " + sought() + " for " +
-                     describe(Millis{waited / Millis{1'000} * 1'000}) + " (up to " +
-                     describe(options_.join_timeout) + ")";
+                     describe(Millis{standbys_.lost_for(now) / Millis{1'000} * 1'000}) +
+                     " (up to " + describe(options_.join_timeout) + ")";
   if (can_elect() && standbys_.all().empty()) {
     text += ", as no other node can take over";
   } else if (can_elect()) {
@@ -312,6 +311,7 @@ void CoordinatorClient::tell_seeking(Instant now, ClientActions& out) {
     if (have > 0) text += " (" + std::to_string(have) + " of " + std::to_string(needed) + " here)";
   }
   if (!last_failure_.empty()) text += ": " + last_failure_;
+  if (is_at_start() && !coordinator_.is_here) text += options_.seek_hint;
   out.emplace_back(Tell{std::move(text), true});
 }
 

@@ -38,6 +38,13 @@ bool has_fact(const std::vector<JobFact>& facts, std::string_view name) {
   return std::ranges::find(facts, name, &JobFact::name) != facts.end();
 }
 
+/// Only the lines of a static job tell its world size, which follows from the ranks. torchrun's
+/// other backends ignore --node_rank, so that lines and config files of all nodes may give one.
+bool ranks_are_firm(const JobTerms& terms, const Join& join) {
+  const auto& facts = terms.facts.empty() ? join.facts : terms.facts;
+  return facts.empty() || has_fact(facts, job_facts::kWorldSize);
+}
+
 std::optional<Refused> compare_facts(const JobTerms& terms, const Join& join) {
   const bool both_count_per_node =
       has_fact(terms.facts, job_facts::kPerNode) && has_fact(join.facts, job_facts::kPerNode);
@@ -103,6 +110,19 @@ std::optional<Difference> take_difference(JobTerms& terms, const Join& join) {
   return found;
 }
 
+std::optional<std::string> take_shared_rank(JobTerms& terms, const NodeTable& nodes,
+                                            const Join& join) {
+  if (terms.has_shared_rank || !join.wanted) return std::nullopt;
+  const auto same_rank = nodes.by_wanted(*join.wanted);
+  if (!same_rank || nodes[*same_rank].join.node.name == join.node.name || !nodes[*same_rank].peer)
+    return std::nullopt;
+  terms.has_shared_rank = true;
+  return "node rank " + std::to_string(join.wanted->value()) + " was given to node " +
+         in_quotes(nodes[*same_rank].join.node.name) + " and to node " + in_quotes(join.node.name) +
+         ": without --rdzv_backend static that is no error, and nodes of one rank are ordered by "
+         "their host names";
+}
+
 std::optional<Refused> objection(const JobTerms& terms, const Join& join) {
   const std::string who = "node " + in_quotes(join.node.name);
   const auto refused = [](Refusal code, std::string what) {
@@ -133,7 +153,8 @@ std::optional<Refused> objection(const JobTerms& terms, const Join& join) {
                                           nodes_text(terms.nodes_min, terms.nodes_max));
   }
   if (join.slots == 0) return refused(Refusal::mismatch, who + " has no worker to start");
-  if (join.wanted && join.wanted->value() >= join.nodes_max) {
+  const bool has_room = !join.wanted || join.wanted->value() < join.nodes_max;
+  if (!has_room && ranks_are_firm(terms, join)) {
     return refused(Refusal::mismatch, who + " wants rank " + std::to_string(join.wanted->value()) +
                                           " of " + std::to_string(join.nodes_max) + " nodes");
   }
@@ -167,18 +188,19 @@ std::optional<Duplicate> duplicate(const JobTerms& terms, const NodeTable& nodes
     return Duplicate{refused(holder, "the node name " + in_quotes(join.node.name), "--node_name"),
                      !join.host.empty() && join.node.name.starts_with(join.host)};
   };
+  const bool is_firm = ranks_are_firm(terms, join);
   const auto same_name = nodes.by_name(join.node.name);
   if (same_name) {
     const auto& node = nodes[*same_name];
     if (node.join.node.incarnation != join.node.incarnation && speaks(node)) {
-      const bool by_rank = join.wanted && node.join.wanted == join.wanted;
+      const bool by_rank = is_firm && join.wanted && node.join.wanted == join.wanted;
       auto found = by_rank ? rank_taken(node) : name_taken(node);
       const bool is_here = node.address == address || node.address.empty();
       if (is_here && node.join.host == join.host) found.predecessor = same_name;
       return found;
     }
   }
-  if (!join.wanted) return std::nullopt;
+  if (!join.wanted || !is_firm) return std::nullopt;
   const auto same_rank = nodes.by_wanted(*join.wanted);
   if (!same_rank) return std::nullopt;
   const auto& node = nodes[*same_rank];

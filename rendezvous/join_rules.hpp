@@ -9,7 +9,8 @@
 #include <vector>
 
 /// Rules for joining a job (pure): the same protocol, job, sizes and facts; one agent per node name
-/// and wanted rank. Script and arguments may differ, and the users of both nodes are told.
+/// and, in a static job, wanted rank. Script and arguments may differ, and the users of both nodes
+/// are told.
 namespace acc::rendezvous {
 
 /// Terms of a job for its agents; open ones are taken from the first agent that joins.
@@ -22,6 +23,7 @@ struct JobTerms {
   std::vector<JobFact> facts;   ///< of the coordinator's node; empty: taken from the first agent
   std::string facts_of;         ///< that agent's node; empty: the coordinator's
   std::uint32_t differing = 0;  ///< agents that differed so far (take_difference())
+  bool has_shared_rank = false;  ///< two nodes want one rank (take_shared_rank())
 };
 
 /// Takes what the terms leave open from an agent that has joined.
@@ -38,6 +40,11 @@ struct Difference {
 /// Counts the agent if it differs: once for each.
 [[nodiscard]] std::optional<Difference> take_difference(JobTerms& terms, const Join& join);
 
+/// Where ranks are wishes (all but static): that another node wants this one's rank, too, for the
+/// user on the coordinator's node. Once for the job.
+[[nodiscard]] std::optional<std::string> take_shared_rank(JobTerms& terms, const NodeTable& nodes,
+                                                          const Join& join);
+
 struct Duplicate {
   Refused refused;
   /// The name was derived from the host's: the agent joins again under another one by itself.
@@ -47,8 +54,8 @@ struct Duplicate {
   std::optional<NodeIndex> predecessor{};
 };
 
-/// The refusal if another agent has its node name or rank already. The agent that joined first and
-/// is still heard keeps it. `address`: the newcomer's, as reported by its socket.
+/// The refusal if another agent has its node name or, in a static job, rank already. The agent that
+/// joined first and is still heard keeps it. `address`: the newcomer's, as reported by its socket.
 [[nodiscard]] std::optional<Duplicate> duplicate(const JobTerms& terms, const NodeTable& nodes,
                                                  const Join& join, const std::string& address,
                                                  const Timings& timings, Instant now);

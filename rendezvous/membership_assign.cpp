@@ -245,7 +245,7 @@ void Membership::tell_waiting(Instant now, MembershipActions& out) {
   const bool by_rank = std::ranges::any_of(nodes_.connected(), [&](const auto& entry) {
     return nodes_[entry.second].join.wanted.has_value();
   });
-  if (by_rank && !missing.empty()) {
+  if (by_rank && !options_.has_shared_rank && !missing.empty()) {
     if (missing.size() > kNamed) missing.back() = "…";
     text += ", not come: node rank " + join(missing, ", ");
   }

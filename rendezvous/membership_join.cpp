@@ -116,6 +116,8 @@ void Membership::admit(const Arrival& a, MembershipActions& out) {
     if (node.peer) out.emplace_back(ClosePeer{*node.peer});
     is_new = is_new && node.join.node.incarnation != join.node.incarnation;
   }
+  if (auto shared = take_shared_rank(options_, nodes_, join))
+    out.emplace_back(TellHere{std::move(*shared), true});
   const NodeIndex index = enter(a);
   welcome(index, a.now, out);
   if (is_new) tell_difference(index, out);

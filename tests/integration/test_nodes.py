@@ -47,6 +47,34 @@ class Start(NodesTest):
             self.all_end(cluster, 0)
             self.assert_ranks(cluster.lives(), {"a": [0, 1], "b": [2, 3], "c": [4, 5]})
 
+    def test_c10d_lines_and_config_files_that_give_every_node_rank_0_made_each_a_coordinator_of_its_own(self):
+        """`srun torchrun --node_rank $SLURM_NODEID …`, expanded before srun; a config file with `machine_rank: 0` for all."""
+        for name in ("flag", "tcp", "config"):
+            with self.subTest(name):
+                cluster = self.cluster("a b c", backend="tcp" if name == "tcp" else "c10d", words="run=200ms")
+                if name == "config":
+                    config = os.path.join(cluster.folder, "shared.yaml")
+                    write(config, "distributed_type: MULTI_CPU\nnum_machines: 3\nnum_processes: 3\nmachine_rank: 0\nuse_cpu: true\n"
+                                  f"main_process_ip: {cluster.hosts.address('a')}\nmain_process_port: {PORT}\n")
+                    cluster.flags_for = lambda host: f"--config_file {config} --rdzv_backend c10d --num_cpu_threads_per_process 1 --node_name {host} {cluster.times}"
+                else:
+                    cluster.flags = "--node_rank 0"
+                for host in "bca":
+                    cluster.start(host)
+                self.all_end(cluster, 0)
+                self.assertEqual(sorted(life.rank for life in cluster.lives()), [0, 1, 2], cluster.tell())
+                said = "".join(node.stderr for node in cluster.nodes.values())
+                self.assertEqual(said.count("warning: node rank 0 was given to node "), 1, said)
+                self.assertIn("warning: node rank 0 was given", cluster.nodes["a"].stderr)
+
+    def test_c10d_s_endpoint_is_served_where_its_address_is_and_ranks_that_differ_give_the_order(self):
+        cluster = self.cluster("a b c", backend="c10d", words="run=200ms")
+        for host, rank in (("b", 0), ("c", 1), ("a", 2)):  # rank 0 isn't at the endpoint
+            cluster.start(host, f"--node_rank {rank}")
+        self.all_end(cluster, 0)
+        self.assert_ranks(cluster.lives(), {"b": [0], "c": [1], "a": [2]})
+        self.assertNotIn("warning: node rank", "".join(node.stderr for node in cluster.nodes.values()))
+
     def test_without_a_secret_if_insecure_is_said(self):
         cluster = self.cluster("a b", secret=False, words="run=200ms")
         cluster.start_all()

@@ -133,12 +133,20 @@ TEST_CASE("an elastic job counts its workers per machine and meets at the endpoi
             .cluster.control_port == 29400);
 }
 
-TEST_CASE("who hosts is said by rank or by is_host", "[launcher][cluster]") {
+TEST_CASE(
+    "with c10d the endpoint's address says who hosts, or is_host, but no rank: each node of "
+    "rank 0 hosted a job of its own",
+    "[launcher][cluster]") {
   const auto hosting = [](const Words& more) {
     return plan_of(with(kElastic, more)).cluster.serve_seed;
   };
-  CHECK(hosting({"--node-rank=0"}) == rendezvous::ServeSeed::must);
-  CHECK(hosting({"--node-rank=3"}) == rendezvous::ServeSeed::never);
+  CHECK(hosting({"--node-rank=0"}) == rendezvous::ServeSeed::may);
+  CHECK(hosting({"--node-rank=3"}) == rendezvous::ServeSeed::may);
+  CHECK(hosting({"--rdzv-backend=tcp", "--node-rank=0"}) == rendezvous::ServeSeed::may);
+  CHECK(plan_of(with(kElastic, {"--node-rank=3"})).cluster.wanted == NodeRank{3});
+  // --hosts numbers its nodes itself, and may reach the first one by the address of a NAT.
+  CHECK(hosting({"--life_line=0", "--node-rank=0"}) == rendezvous::ServeSeed::must);
+  CHECK(hosting({"--secret_fd=3", "--node-rank=1"}) == rendezvous::ServeSeed::never);
   CHECK(hosting({"--rdzv-conf=is_host=true"}) == rendezvous::ServeSeed::must);
   CHECK(hosting({"--rdzv-conf=is_host=0", "--node-rank=0"}) == rendezvous::ServeSeed::never);
   CHECK(holds(complaints_of(with(kElastic, {"--rdzv-conf=is_host=maybe"})),

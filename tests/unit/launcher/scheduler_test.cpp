@@ -6,6 +6,7 @@
 
 using namespace acc;
 using namespace acc::launcher;
+using Words = std::vector<std::string>;
 
 namespace {
 
@@ -261,6 +262,24 @@ TEST_CASE("under srun the same command needs no address and no rank", "[launcher
   CHECK(plan.cluster.job == "slurm-42.0");
   CHECK(notes_of(c).find("Slurm step 42.0: 2 tasks, this is number 1; the machines meet at "
                          "gpu08:20042") != std::string::npos);
+}
+
+TEST_CASE(
+    "under srun the machine_rank of a config file that all machines share made each the first",
+    "[launcher][scheduler]") {
+  const std::string yaml =
+      "distributed_type: MULTI_GPU\nnum_machines: 2\nnum_processes: 4\nmachine_rank: 0\n";
+  const Words c10d{"--rdzv_backend=c10d", "--main_process_ip=gpu08", "s.py"};
+  const auto wanted = [&](const Words& words) {
+    Trial c{words, yaml, kSlurm};
+    CHECK(c.complaints().empty());
+    return c.planned().plan.cluster.wanted;
+  };
+  CHECK(wanted(c10d) == NodeRank{1});
+  CHECK(wanted({"--machine_rank=0", c10d[0], c10d[1], c10d[2]}) == NodeRank{0});
+  CHECK(wanted({"--main_process_ip=gpu08", "--rdzv_backend=static", "s.py"}) == NodeRank{0});
+  Trial c{c10d, yaml, kSlurm};
+  CHECK(c.planned().plan.cluster.serve_seed == rendezvous::ServeSeed::may);
 }
 
 TEST_CASE("under a scheduler a machine without GPUs has one worker", "[launcher][scheduler]") {

@@ -44,7 +44,7 @@ TEST_CASE("whoever doesn't fit is refused with both values, and the running job 
       {"rank", [](Join& j) { j.wanted = NodeRank{3}; }, Refusal::mismatch, {"rank 3", "of 3"}},
       {"precision",
        [](Join& j) {
-         j.facts[2] = {"precision", "fp16", 8};
+         j.facts[3] = {"precision", "fp16", 8};
        },
        Refusal::mismatch,
        {"'d'", "precision 'fp16'", "'bf16'"}},
@@ -60,7 +60,10 @@ TEST_CASE("whoever doesn't fit is refused with both values, and the running job 
        {"node name 'b'", "socket-of-b", "this agent is on d"}},
   };
   auto options = options_for(3, 3);
-  options.facts = {{"script", "train.py", 7}, {"arguments", "--x", 7}, {"precision", "bf16", 7}};
+  options.facts = {{"world size", "6", 7},
+                   {"script", "train.py", 7},
+                   {"arguments", "--x", 7},
+                   {"precision", "bf16", 7}};
   for (const auto& row : rows) {
     DYNAMIC_SECTION("another " << row.name) {
       Desk desk{options};
@@ -301,6 +304,45 @@ SCENARIO("an agent that was started again at once was refused for ever, as the l
     Join other = agent(3);
     other.host = "c";
     THEN("it is refused at once") { CHECK(desk.last<Refused>(desk.comes(other)).for_ever); }
+  }
+}
+
+SCENARIO("two agents of a c10d job give the same rank: the second one was refused",
+         "[rendezvous][membership]") {
+  Desk desk{options_for(3, 3)};
+  const auto wants = [](const std::string& name, std::uint32_t rank) {
+    Join join = join_of(name, 3, 3);
+    join.wanted = NodeRank{rank};
+    join.facts = {{"script", "train.py", 1}};  // no world size: not static
+    return join;
+  };
+  const PeerId head = desk.comes(wants("head", 0));
+  const PeerId b = desk.comes(wants("b", 0));
+  CHECK_THAT(desk.told, Contains("node rank 0 was given to node 'head' and to node 'b'"));
+  desk.told.clear();
+  WHEN("the third one does, too") {
+    const PeerId a = desk.comes(wants("a", 0));
+    THEN("the first one keeps it, and the rest is ordered by host, with no further warning") {
+      CHECK(desk.rank(head) == 0);
+      CHECK(desk.rank(a) == 1);
+      CHECK(desk.rank(b) == 2);
+      CHECK(desk.told.empty());
+    }
+  }
+  WHEN("the third one gives a rank that is too high") {
+    const PeerId c = desk.comes(wants("c", 7));
+    THEN("it comes last") { CHECK(desk.rank(c) == 2); }
+  }
+  WHEN("the second one returns") {
+    desk.returns(b);
+    THEN("nothing is said of it") { CHECK(desk.told.empty()); }
+  }
+  WHEN("the third one doesn't come") {
+    desk.pass(kSecond * 6);
+    THEN("no rank is said to be missing") {
+      CHECK_THAT(desk.last<Notice>(head).text,
+                 Contains("2 of 3 nodes here") && !Contains("not come"));
+    }
   }
 }
 
