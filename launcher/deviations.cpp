@@ -92,6 +92,11 @@ static constexpr Deviation kDeviations[] = {
      "the "
      "job; a scheduler's number counts before one in a config file",
      "who knows the order of the machines may say it, and one line for all machines works"},
+    {"c10d with an endpoint: --master_addr and --master_port have no effect",
+     "the workers' store has that port on rank 0's machine, unless it is the endpoint's own: then "
+     "a "
+     "free one, and a warning says so",
+     "a firewall may let one port through"},
     {"c10d: a node that comes late restarts everybody at once",
      "it waits for the next restart, or with --scale_up=now it causes one",
      "a restart costs all machines the time since the last checkpoint"},

@@ -228,15 +228,24 @@ class MachinesPlanner {
   }
 
   /// The endpoint's port is the coordinator's, and each round's rank 0 finds a free one for its
-  /// store, unless the user names one beside the endpoint.
+  /// store, unless the user names one beside the endpoint. torchrun ignores --master_port there, so
+  /// scripts name one port twice (--rdzv_endpoint $A:$P --master_port $P).
   void choose_port_of_rounds() {
     auto& master = plan_.master;
     master.port = 0;
     if (bad_main_port(spec_)) return;
     const auto named = spec_.integer("main_process_port"_key).value_or(0);
-    master.port_is_given =
-        named != 0 && spec_.is_set("rdzv_endpoint"_key) && spec_.is_given("main_process_port"_key);
-    if (master.port_is_given) master.port = static_cast<std::uint16_t>(named);
+    if (named == 0 || !spec_.is_set("rdzv_endpoint"_key) ||
+        !spec_.is_given("main_process_port"_key))
+      return;
+    if (cluster_.several() && control_port(spec_, plan_) == named) {
+      plan_.warnings.push_back(
+          spec_.name_for_complaint("main_process_port"_key) + ": port " + std::to_string(named) +
+          " is the one at which the machines meet: the workers get a free one");
+      return;
+    }
+    master.port_is_given = true;
+    master.port = static_cast<std::uint16_t>(named);
   }
 
   /// Where this machine is surely the one that listens.

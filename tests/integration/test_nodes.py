@@ -75,6 +75,16 @@ class Start(NodesTest):
         self.assert_ranks(cluster.lives(), {"b": [0], "c": [1], "a": [2]})
         self.assertNotIn("warning: node rank", "".join(node.stderr for node in cluster.nodes.values()))
 
+    def test_a_c10d_line_with_the_endpoint_s_port_as_master_port_gave_the_workers_the_coordinator_s(self):
+        cluster = self.cluster("a b", backend="c10d", words="run=200ms")
+        cluster.flags = f"--master_addr {cluster.hosts.address('a')} --master_port {PORT}"
+        cluster.start_all()
+        self.all_end(cluster, 0)
+        lives = cluster.lives()
+        self.assertEqual(len(lives), 2, cluster.tell())
+        self.assertNotIn(str(PORT), {life.port for life in lives})
+        self.assertEqual(cluster.nodes["a"].stderr.count(f"port {PORT} is the one at which the machines meet"), 1)
+
     def test_without_a_secret_if_insecure_is_said(self):
         cluster = self.cluster("a b", secret=False, words="run=200ms")
         cluster.start_all()

@@ -161,10 +161,30 @@ TEST_CASE("a port that is named beside the endpoint is the workers'", "[launcher
   CHECK(plan.master.port == 4000);
   CHECK(plan.master.port_is_given);
   CHECK(plan.cluster.control_port == 29500);
+  CHECK(plan.warnings.empty());
   const auto one = plan_of({"--num_processes=2", "--num_machines=2", "--rdzv_backend=tcp",
                             "--main_process_ip=h", "--main_process_port=4000", "s.py"});
   CHECK(one.cluster.control_port == 4000);
   CHECK(!one.master.port_is_given);
+}
+
+TEST_CASE(
+    "a line that names the endpoint's port as --master_port, too, gave the workers' store the "
+    "coordinator's port",
+    "[launcher][cluster]") {
+  for (const char* port : {"--master-port=29500", "--main_process_port=29500"}) {
+    const auto plan = plan_of(with(kElastic, {"--master-addr=node1", port}));
+    CHECK(plan.master.port == 0);
+    CHECK(!plan.master.port_is_given);
+    CHECK(plan.cluster.control_port == 29500);
+    REQUIRE(plan.warnings.size() == 1);
+    CHECK_THAT(plan.warnings[0],
+               Catch::Contains("port 29500 is the one at which the machines meet"));
+  }
+  const auto usual = plan_of({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=node1",
+                              "--master-port=29400", "s.py"});
+  CHECK(!usual.master.port_is_given);
+  CHECK(usual.cluster.control_port == 29400);
 }
 
 TEST_CASE("loopback is known by its look, IPv6 keeps its colons", "[launcher][cluster]") {
