@@ -52,6 +52,13 @@ bool is_quoted_flag(std::string_view script) {
   return script.starts_with('-') && script.find(' ') != std::string_view::npos;
 }
 
+/// "-m" of `acc-launch -- -m package.train`, "-c", "-" for a script on stdin: Python's own flags,
+/// which argparse takes as the script, too.
+bool is_for_interpreter(const JobSpec& spec) {
+  return spec.script.starts_with('-') && !is_quoted_flag(spec.script) &&
+         !spec.flag("no_python"_key);
+}
+
 /// PYTHON_EXEC with arguments of the interpreter, "python3 -u".
 std::string with_arguments(const Environment& environment) {
   const auto chosen = variable(environment, "PYTHON_EXEC");
@@ -215,6 +222,7 @@ std::string note_about_interpreter(const JobSpec& spec, const std::string& inter
 agent::ScriptProblem check_script_file(const JobSpec& spec, const Environment& environment) {
   if (spec.flag("module"_key)) return check_module(spec.script);
   const auto kind = script_kind_of(spec);
+  if (kind == ScriptKind::missing && is_for_interpreter(spec)) return {};
   const bool on_path = spec.flag("no_python"_key) && spec.script.find('/') == std::string::npos;
   if (on_path && !find_program(spec.script, environment).empty()) return {};
   if (on_path || kind == ScriptKind::missing) {

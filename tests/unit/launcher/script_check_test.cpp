@@ -64,6 +64,15 @@ TEST_CASE("a missing script is told with what it probably is", "[launcher][scrip
   CHECK(trial.problem({"--no_python", "tool"}).errnum == 0);
 }
 
+TEST_CASE("flags of Python in the script's place were a missing file", "[launcher][script]") {
+  ScriptTrial trial;
+  CHECK(trial.problem({"--", "-m", "package.train"}).errnum == 0);
+  CHECK(trial.problem({"--", "-c", "print(1)"}).errnum == 0);
+  CHECK(trial.problem({"-"}).errnum == 0);
+  CHECK(trial.problem({"--no_python", "--", "-m"}).errnum == ENOENT);
+  CHECK_THAT(trial.problem({"--", "--nproc_per_node 2"}).what, Contains("leave the quotes out"));
+}
+
 TEST_CASE("quotes around the script and its arguments were a missing file and no more",
           "[launcher][script]") {
   ScriptTrial trial;
