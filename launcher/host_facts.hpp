@@ -24,7 +24,7 @@ class HostFacts {
   virtual std::uint32_t gpus() = 0;  ///< devices of that kind that a worker would see
   virtual std::vector<std::string> gpu_names() = 0;
   virtual std::string driver() = 0;  ///< "550.54.15"; empty: as old as can be
-  virtual bool bf16() = 0;           ///< the device computes in bfloat16
+  virtual bool bf16() = 0;           ///< the device computes in bfloat16 without emulation
   virtual std::uint32_t physical_cores() = 0;
   virtual std::uint32_t logical_cores() = 0;
   /// A process listens on this port of this machine, or we may not.

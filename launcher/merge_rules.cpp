@@ -264,10 +264,12 @@ void MergeRules::devices() {
 }
 
 void MergeRules::check_bf16_option() {
-  if (spec_.text("mixed_precision"_key) == "bf16" && !facts_.bf16() && !spec_.flag("tpu"_key)) {
-    complain(
-        "--mixed_precision: bf16 mixed precision requires a supported device, and the device here "
-        "computes no bf16: use fp16 or no");
+  // Since torch 2.4 is_bf16_supported() counts emulation, so that accelerate refuses no NVIDIA GPU.
+  const bool is_emulated = spec_.text("mixed_precision"_key) == "bf16" && !spec_.flag("tpu"_key) &&
+                           facts_.gpus() > 0 && !facts_.bf16();
+  if (is_emulated) {
+    spec_.notes.push_back(
+        "--mixed_precision: the GPU here computes bf16 by emulation, slowly: fp16 is faster");
   }
 }
 

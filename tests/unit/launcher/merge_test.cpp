@@ -221,13 +221,20 @@ TEST_CASE("a mode flag switches off what the file says of the mode", "[launcher]
   CHECK(!spec.flag("use_parallelism_config"_key));
 }
 
-TEST_CASE("bf16 is checked as an option, not from the file", "[launcher][merge]") {
+TEST_CASE("bf16 was refused on GPUs that emulate it", "[launcher][merge]") {
   Trial option{{"--mixed_precision=bf16", "s.py"}, "distributed_type: 'NO'\n"};
+  option.facts.devices = 2;
   option.facts.computes_bf16 = false;
-  CHECK(option.complaints().find("bf16") != std::string::npos);
+  CHECK(option.complaints().empty());
+  REQUIRE(option.merged().spec.notes.size() == 1);
+  CHECK_THAT(option.merged().spec.notes[0], Catch::Contains("computes bf16 by emulation"));
+  option.facts.computes_bf16 = true;
+  CHECK(option.merged().spec.notes.empty());
   Trial file{{"s.py"}, "distributed_type: 'NO'\nmixed_precision: bf16\n"};
+  file.facts.devices = 2;
   file.facts.computes_bf16 = false;
   CHECK(file.complaints().empty());
+  CHECK(file.merged().spec.notes.empty());  // as the original, which looks at the flag alone
 }
 
 TEST_CASE("torchrun counts workers per machine", "[launcher][merge]") {
