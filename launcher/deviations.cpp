@@ -138,6 +138,9 @@ static constexpr Deviation kDeviations[] = {
      "of them ours, for pdb or input()), and what they write comes through us (--capture no leaves "
      "them our stdout and stderr)",
      "lines don't tear each other, and the report has the last ones; keys have one reader"},
+    {"--log_dir has files only of the ranks and streams that --redirects or --tee name",
+     "with any of the three each rank and stream has a file",
+     "the output of a rank that nobody named is missed after a failure"},
     {"--tee, --redirects and --local_ranks_filter ignore local ranks that don't exist",
      "refused, with the ranks that there are", "the output that was meant would be missing"},
     {"a log folder that can't be made ends in a Python exception",
