@@ -340,8 +340,9 @@ class Builder {
     const bool has_ids = spec_.is_set("gpu_ids"_key) && !ids.empty() && ids != "all";
     if ((!has_ids && !spec_.flag("multi_gpu"_key)) || facts_.gpus() > 0) return;
     out_.warnings.push_back(spec_.name_for_complaint(has_ids ? "gpu_ids"_key : "multi_gpu"_key) +
-                            ": no GPU was found on this machine (acc-env shows what is): the "
-                            "workers start all the same, and will find none");
+                            ": no GPU was found on this machine (acc-env shows what is; those "
+                            "of AMD and Intel, and under WSL2, aren't looked for): the workers "
+                            "start all the same");
   }
 
   /// RTX 40 cards with drivers before 550.40.07 hang or fail in NCCL's peer-to-peer transport.
