@@ -189,6 +189,7 @@ struct Follower {
 void open_again(Follower& f, Source& source) {
   auto opened = f.api.jobs.open_output(f.who, f.id, {source.is_stderr, f.query.rank});
   struct stat file {};
+  source.is_replaced = false;  // what was found before may be gone
   if (!opened || ::fstat(opened->get(), &file) != 0) return;
   const bool is_another = source.fd && source.inode != file.st_ino;
   if (source.fd && !is_another) return;

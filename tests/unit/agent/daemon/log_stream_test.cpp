@@ -180,6 +180,28 @@ TEST_CASE("files that appear later, or are replaced, are followed", "[agent][htt
   CHECK(events.text("stdout", 13) == "first\nsecond\n");
 }
 
+TEST_CASE("a reader whose next file is removed while it reads the one before still ends",
+          "[agent][http]") {
+  ApiServer api;
+  api.add_job("t-1", ::geteuid());
+  const std::string text(20'000'000, 'x');
+  api.jobs().write("t-1", false, "first\n");
+  EventReader events{api, "/v1/jobs/t-1/logs?follow=1&stream=stdout"};
+  CHECK(events.text("stdout", 6) == "first\n");
+  const auto path = api.jobs().path("t-1", false);
+  api.on_loop([&] {
+    api.jobs().write("t-1", false, text);
+    std::filesystem::rename(path, path + ".1");
+    api.jobs().write("t-1", false, "next");
+  });
+  REQUIRE(events.next());  // it reads the old one, and knows of the next
+  events.take();
+  std::filesystem::remove(path);
+  CHECK(events.text("stdout", 6 + text.size()).size() == 6 + text.size());
+  api.on_loop([&] { api.jobs().end("t-1", 0); });
+  CHECK_THAT(events.to_end(), Contains("succeeded"));
+}
+
 TEST_CASE("a reader that stops costs a bounded amount, and others go on", "[agent][http]") {
   ApiServer api;
   api.add_job("t-1", ::geteuid());
