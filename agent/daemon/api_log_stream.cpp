@@ -94,7 +94,7 @@ std::vector<std::string> read_query(const ApiCall& call, LogQuery& into) {
     const auto offsets = parse_log_offsets(*last);
     if (offsets) into.from = *offsets;
     into.is_from_end = into.is_from_end && !offsets;  // a reader that was cut off goes on
-    if (!offsets) refuse("Last-Event-ID", *last, "the id of an event of this stream: N,N");
+    if (!offsets) refuse("Last-Event-ID", *last, "the id of an event of this stream");
   }
   return complaints;
 }
@@ -156,6 +156,8 @@ HttpReply whole_file(ApiContext& api, const ApiCall& call, const LogQuery& query
 struct Source {
   bool is_stderr = false;
   std::uint64_t offset = 0;
+  std::optional<LogPlace> place{};  ///< of a rank: of this file
+  std::optional<LogPlace> ahead{};  ///< of a rank: from where on the next file is looked for
   UniqueFd fd{};
   ino_t inode = 0;
   bool is_replaced = false;   ///< another one has it: this one is read to its end, then that one
@@ -178,33 +180,52 @@ struct Follower {
 
   [[nodiscard]] std::string event_id() const {
     LogOffsets offsets = query.from;
-    for (const auto& source : sources)
+    for (const auto& source : sources) {
       (source.is_stderr ? offsets.err : offsets.out) = source.offset;
+      (source.is_stderr ? offsets.err_place : offsets.out_place) = source.place;
+    }
     return to_text(offsets);
   }
 };
 
-/// The file that has the name now: opened for the first time, or again when it was replaced
-/// (rotation, a new start of the job) and the old one is read to its end.
-void open_again(Follower& f, Source& source) {
-  auto opened = f.api.jobs.open_output(f.who, f.id, {source.is_stderr, f.query.rank});
+/// The file that has the name now; of a rank the first that wasn't read.
+Result<UniqueFd> open_next(Follower& f, Source& source) {
+  if (!f.query.rank) return f.api.jobs.open_output(f.who, f.id, {source.is_stderr, std::nullopt});
+  auto found = f.api.jobs.find_rank_log(
+      f.who, f.id, {*f.query.rank, source.is_stderr, source.ahead, source.inode});
+  if (found.has_error()) return found.error();
+  source.ahead = found->place;
+  return std::move(found->fd);
+}
+
+/// Opens it for the first time, or again when it was replaced (rotation, a new attempt, a new start
+/// of the job) and the old one is read to its end. True: look again, there may be more.
+bool open_again(Follower& f, Source& source) {
+  const auto before = source.ahead;
+  auto opened = open_next(f, source);
+  const bool has_moved = !is_same_attempt(before, source.ahead);
   struct stat file {};
   source.is_replaced = false;  // what was found before may be gone
-  if (!opened || ::fstat(opened->get(), &file) != 0) return;
+  if (!source.place) source.place = source.ahead;
+  if (!opened || ::fstat(opened->get(), &file) != 0) return has_moved;
   const bool is_another = source.fd && source.inode != file.st_ino;
-  if (source.fd && !is_another) return;
+  if (source.fd && !is_another) return has_moved;
   struct stat old {};
   source.is_replaced = is_another && ::fstat(source.fd.get(), &old) == 0 &&
                        static_cast<std::uint64_t>(old.st_size) > source.offset;
-  if (source.is_replaced) return;
-  if (is_another) source.offset = 0;
+  if (source.is_replaced) return true;
+  // Also another than the one of Last-Event-ID, which is gone.
+  const bool is_same = !is_another && is_same_attempt(source.place, source.ahead);
+  if (!is_same) source.offset = 0;
+  source.place = source.ahead;
   source.fd = std::move(*opened);
   source.inode = file.st_ino;
   source.partial = 0;
   const auto size = static_cast<std::uint64_t>(file.st_size);
-  if (source.offset > size) source.offset = 0;  // another file than the one of Last-Event-ID
+  if (source.offset > size) source.offset = 0;  // it was cut off, or replaced
   const bool is_old = f.query.since_ms && was_written_before(file, *f.query.since_ms);
   if (f.is_first_look && (is_old || f.query.is_from_end)) source.offset = size;
+  return true;
 }
 
 /// Sends one event, if there is something to send. `is_over`: also the last line without its end.
@@ -256,8 +277,8 @@ asio::awaitable<bool> send_pieces(Follower& f, bool is_over) {
   co_return is_sent;
 }
 
-std::optional<ino_t> inode_of_name(Follower& f, const Source& source) {
-  const auto opened = f.api.jobs.open_output(f.who, f.id, {source.is_stderr, f.query.rank});
+std::optional<ino_t> inode_of_name(Follower& f, Source& source) {
+  const auto opened = open_next(f, source);
   struct stat file {};
   if (!opened || ::fstat(opened->get(), &file) != 0) return std::nullopt;
   return file.st_ino;
@@ -307,9 +328,12 @@ asio::awaitable<void> follow(std::shared_ptr<Follower> kept, std::shared_ptr<Bod
       break;
     }
     const bool is_at_end = is_over(job->state);  // before the files are read
-    for (auto& source : f.sources) open_again(f, source);
-    // Where the end was: a reader that is cut off before the first event goes on from there.
-    if (std::exchange(f.is_first_look, false) && f.query.is_from_end)
+    bool has_moved = false;
+    for (auto& source : f.sources) has_moved = open_again(f, source) || has_moved;
+    // Where the end was, or which attempt comes first: a reader that is cut off before the first
+    // event goes on from there.
+    const bool is_first = std::exchange(f.is_first_look, false);
+    if (is_first && (f.query.is_from_end || f.query.rank))
       co_await to->write("id: " + f.event_id() + "\n\n");
     // While there is much, nothing else is looked at.
     while (to->is_open()) {
@@ -317,8 +341,7 @@ asio::awaitable<void> follow(std::shared_ptr<Follower> kept, std::shared_ptr<Bod
       if (!is_sent) break;
     }
     if (!to->is_open()) break;
-    const bool has_successor = std::ranges::any_of(f.sources, &Source::is_replaced);
-    if (has_successor) continue;
+    if (has_moved) continue;
     if (is_at_end) {
       const std::string end = to_text(ServerSentEvent{f.event_id(), "end", encode_end(*job)});
       co_await to->write(end);
@@ -333,8 +356,12 @@ asio::awaitable<void> follow(std::shared_ptr<Follower> kept, std::shared_ptr<Bod
 HttpReply growth(ApiContext& api, ApiCall call, const LogQuery& query) {
   const auto follower =
       std::make_shared<Follower>(Follower{api, call.who, std::move(call.id), query});
-  if (query.has_out) follower->sources.push_back(Source{false, query.from.out, {}});
-  if (query.has_err) follower->sources.push_back(Source{true, query.from.err, {}});
+  for (const bool is_stderr : {false, true}) {
+    const auto& place = is_stderr ? query.from.err_place : query.from.out_place;
+    if (is_stderr ? query.has_err : query.has_out)
+      follower->sources.push_back(
+          Source{is_stderr, is_stderr ? query.from.err : query.from.out, place, place});
+  }
   HttpReply reply;
   reply.content_type = "text/event-stream";
   reply.stream = [follower](std::shared_ptr<BodyWriter> to) {

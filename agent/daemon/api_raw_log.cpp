@@ -50,6 +50,8 @@ struct RawFile {
   bool is_named = false;          ///< a file has the name; between two renamings none has
   FileGrowth::Watch watch{};
   RankFolders folders{};
+  std::optional<LogPlace> ahead{};  ///< of a rank: from where on the next file is looked for
+  bool has_moved = false;           ///< `ahead`: look again, there may be more
   bool is_unreadable = false;
 };
 
@@ -61,10 +63,21 @@ std::uint64_t begin_of(int fd) {
   return n > 0 ? begins_at({head.data(), static_cast<std::size_t>(n)}) : 0;
 }
 
-std::optional<RawPart> open_part(const RawFile& file, bool is_previous) {
+/// The first file of the rank that wasn't read.
+Result<UniqueFd> open_next_of_rank(RawFile& file, std::uint32_t rank) {
+  auto found = file.api.jobs.find_rank_log(
+      file.who, file.id, {rank, file.query.choice.is_stderr, file.ahead, file.part.inode});
+  if (found.has_error()) return found.error();
+  file.has_moved = file.has_moved || !is_same_attempt(file.ahead, found->place);
+  file.ahead = found->place;
+  return std::move(found->fd);
+}
+
+std::optional<RawPart> open_part(RawFile& file, bool is_previous) {
   auto choice = file.query.choice;
   choice.is_previous = is_previous;
-  auto opened = file.api.jobs.open_output(file.who, file.id, choice);
+  auto opened = choice.local_rank ? open_next_of_rank(file, *choice.local_rank)
+                                  : file.api.jobs.open_output(file.who, file.id, choice);
   struct stat now {};
   if (!opened || ::fstat(opened->get(), &now) != 0) return std::nullopt;
   RawPart part{std::move(*opened), now.st_ino, 0, static_cast<std::uint64_t>(now.st_size)};
@@ -73,7 +86,7 @@ std::optional<RawPart> open_part(const RawFile& file, bool is_previous) {
 }
 
 /// The newer one first: if it is renamed meanwhile, both are the same.
-std::optional<RawPart> open_previous(const RawFile& file, const RawPart& current) {
+std::optional<RawPart> open_previous(RawFile& file, const RawPart& current) {
   if (!file.query.choice.is_events || current.begin == 0) return std::nullopt;
   auto previous = open_part(file, true);
   const bool is_before =
@@ -145,6 +158,7 @@ asio::awaitable<void> follow_raw(std::shared_ptr<RawFile> kept, std::shared_ptr<
       const bool is_open = co_await send_all(file, *to, piece);
       if (!is_open) co_return;
     } while (go_on(file));
+    if (std::exchange(file.has_moved, false)) continue;
     if (is_at_end) co_return;
     piece = std::string{};
     // What is written between the watch and the wait is reported; what was before, is seen here.
@@ -152,7 +166,7 @@ asio::awaitable<void> follow_raw(std::shared_ptr<RawFile> kept, std::shared_ptr<
     const bool is_of_rank = file.query.choice.local_rank.has_value();
     if (is_of_rank) file.folders.watch(file.api, file.who, file.id, to);
     if (file.part.fd) file.watch = file.api.growth.watch(fd, [to] { to->notify(); });
-    if (go_on(file)) continue;  // renamed before the watch
+    if (go_on(file) || file.has_moved) continue;  // renamed before the watch
     struct stat now {};
     const bool has_more = file.part.fd && ::fstat(fd, &now) == 0 &&
                           file.part.begin + static_cast<std::uint64_t>(now.st_size) > file.offset;

@@ -248,6 +248,15 @@ Result<UniqueFd> JobService::open_output(Principal who, const JobId& id,
   return fd;
 }
 
+Result<RankLog> JobService::find_rank_log(Principal who, const JobId& id,
+                                          const RankLogChoice& choice) const {
+  const auto job = impl_->find(who, id);
+  if (job.has_error()) return job.error();
+  const auto folder = impl_->keeper.folder().open_user_folder(id);
+  if (folder.has_error()) return folder.error();
+  return daemon::find_rank_log(folder->get(), impl_->newest, choice, (*job)->stored.uid);
+}
+
 std::vector<UniqueFd> JobService::open_log_folders(Principal who, const JobId& id) const {
   if (impl_->find(who, id).has_error()) return {};
   const auto folder = impl_->keeper.folder().open_user_folder(id);

@@ -48,6 +48,8 @@ class JobService : public Jobs {
   [[nodiscard]] NodeFacts node() const override;
   [[nodiscard]] Result<UniqueFd> open_output(Principal who, const JobId& id,
                                              const OutputChoice& choice) const override;
+  [[nodiscard]] Result<RankLog> find_rank_log(Principal who, const JobId& id,
+                                              const RankLogChoice& choice) const override;
   [[nodiscard]] std::vector<UniqueFd> open_log_folders(Principal who,
                                                        const JobId& id) const override;
   [[nodiscard]] Result<std::string> report(Principal who, const JobId& id) const override;

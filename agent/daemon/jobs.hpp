@@ -1,6 +1,7 @@
 #pragma once
 
 #include "agent/daemon/caller_link.hpp"
+#include "agent/daemon/log_place.hpp"
 #include "common/error.hpp"
 #include "common/unique_fd.hpp"
 
@@ -179,6 +180,9 @@ class Jobs {
   /// A regular file of the job's owner, opened for reading; not_found: nothing was written yet.
   [[nodiscard]] virtual Result<UniqueFd> open_output(Principal who, const JobId& id,
                                                      const OutputChoice& choice) const = 0;
+  /// The log files of one rank, one after the other.
+  [[nodiscard]] virtual Result<RankLog> find_rank_log(Principal who, const JobId& id,
+                                                      const RankLogChoice& choice) const = 0;
   /// In which folders a rank's next log file shows first: of the job's logs, for a new run, and of
   /// the newest run, for a new attempt. Empty: there are none yet.
   [[nodiscard]] virtual std::vector<UniqueFd> open_log_folders(Principal who,

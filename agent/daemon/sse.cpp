@@ -15,18 +15,42 @@ std::string to_text(const ServerSentEvent& event) {
   return text.append("data: ").append(event.data).append("\n\n");
 }
 
+static std::string to_text(const LogPlace& place) {
+  return std::to_string(place.time_ms) + ':' + std::to_string(place.run) + ':' +
+         std::to_string(place.attempt);
+}
+
 std::string to_text(const LogOffsets& offsets) {
-  return std::to_string(offsets.out) + ',' + std::to_string(offsets.err);
+  std::string text = std::to_string(offsets.out) + ',' + std::to_string(offsets.err);
+  if (offsets.out_place || offsets.err_place)
+    text += ',' + to_text(offsets.out_place.value_or(LogPlace{})) + ',' +
+            to_text(offsets.err_place.value_or(LogPlace{}));
+  return text;
+}
+
+static std::optional<LogPlace> parse_log_place(const std::string& text) {
+  const auto parts = split(text, ':');
+  if (parts.size() != 3) return std::nullopt;
+  const auto time_ms = parse_number<std::int64_t>(parts[0]);
+  const auto run = parse_number<std::uint64_t>(parts[1]);
+  const auto attempt = parse_number<std::uint32_t>(parts[2]);
+  if (!time_ms || *time_ms < 0 || !run || !attempt) return std::nullopt;
+  return LogPlace{*time_ms, *run, *attempt};
 }
 
 std::optional<LogOffsets> parse_log_offsets(std::string_view text) {
-  const auto comma = text.find(',');
-  if (comma == std::string_view::npos) return std::nullopt;
-  const auto out = parse_number<std::uint64_t>(text.substr(0, comma));
-  const auto err = parse_number<std::uint64_t>(text.substr(comma + 1));
+  const auto parts = split(text, ',');
+  if (parts.size() != 2 && parts.size() != 4) return std::nullopt;
+  const auto out = parse_number<std::uint64_t>(parts[0]);
+  const auto err = parse_number<std::uint64_t>(parts[1]);
   // Offsets of files: the kernel's are signed.
   if (!out || !err || *out > INT64_MAX || *err > INT64_MAX) return std::nullopt;
-  return LogOffsets{*out, *err};
+  LogOffsets offsets{*out, *err};
+  if (parts.size() == 2) return offsets;
+  offsets.out_place = parse_log_place(parts[2]);
+  offsets.err_place = parse_log_place(parts[3]);
+  if (!offsets.out_place || !offsets.err_place) return std::nullopt;
+  return offsets;
 }
 
 namespace {

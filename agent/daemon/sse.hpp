@@ -1,5 +1,7 @@
 #pragma once
 
+#include "agent/daemon/log_place.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -17,9 +19,12 @@ struct ServerSentEvent {
 [[nodiscard]] std::string to_text(const ServerSentEvent& event);
 
 /// How far a reader of a job's output has read, in bytes of both files: `id:` of the log stream.
+/// Of a rank also which files: "N,N,TIME:RUN:ATTEMPT,TIME:RUN:ATTEMPT".
 struct LogOffsets {
   std::uint64_t out = 0;
   std::uint64_t err = 0;
+  std::optional<LogPlace> out_place{};
+  std::optional<LogPlace> err_place{};
   friend bool operator==(const LogOffsets&, const LogOffsets&) = default;
 };
 [[nodiscard]] std::string to_text(const LogOffsets& offsets);

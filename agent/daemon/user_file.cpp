@@ -1,6 +1,7 @@
 #include "agent/daemon/user_file.hpp"
 
 #include "agent/daemon/same_mount.hpp"
+#include "common/fnv.hpp"
 #include "common/text.hpp"
 
 #include <dirent.h>
@@ -77,6 +78,9 @@ std::optional<std::int64_t> time_of_folder(int parent, const char* name) {
   return info.st_mtim.tv_sec * std::int64_t{1'000'000'000} + info.st_mtim.tv_nsec;
 }
 
+// Each costs some calls. They are looked at where `latest` is missing, and between two runs.
+constexpr int kMostRuns = 256;
+
 std::optional<std::string> latest_run(int logs) {
   char target[256];
   const auto n = ::readlinkat(logs, "latest", target, sizeof target);
@@ -85,24 +89,89 @@ std::optional<std::string> latest_run(int logs) {
     if (name.find('/') == std::string::npos && name[0] != '.' && time_of_folder(logs, name.c_str()))
       return name;
   }
-  constexpr int kMostRuns = 256;  // each costs a stat; only where `latest` is missing
   return best_entry(logs, kMostRuns, [&](const char* name) { return time_of_folder(logs, name); });
 }
 
 constexpr std::string_view kAttempt = "attempt_";
 
-std::optional<std::uint32_t> newest_attempt(int run_folder) {
-  constexpr int kMostAttempts = 4'096;
-  std::optional<std::uint32_t> newest;
-  best_entry(run_folder, kMostAttempts, [&](const char* name) {
-    const std::string_view text{name};
-    if (text.starts_with(kAttempt)) {
-      const auto number = parse_number<std::uint32_t>(text.substr(kAttempt.size()));
-      if (number && (!newest || *number > *newest)) newest = number;
-    }
+std::optional<std::int64_t> ms_of_folder(int parent, const std::string& name) {
+  const auto time_ns = time_of_folder(parent, name.c_str());
+  return time_ns ? std::optional{*time_ns / 1'000'000} : std::nullopt;
+}
+
+// When some attempt of a run began. The time of the run's own folder is also that of a removal.
+std::optional<std::int64_t> ms_of_run(int logs, const char* name) {
+  constexpr int kMostEntries = 64;
+  const UniqueFd folder = open_on_mount(logs, name, kFolderFlags);
+  std::optional<std::int64_t> time_ms;
+  best_entry(folder.get(), kMostEntries, [&](const char* entry) {
+    if (!time_ms && std::string_view{entry}.starts_with(kAttempt))
+      time_ms = ms_of_folder(folder.get(), entry);
     return std::optional<std::int64_t>{};
   });
-  return newest;
+  return time_ms;
+}
+
+struct Run {
+  std::int64_t time_ms = 0;
+  std::string name;
+  friend auto operator<=>(const Run&, const Run&) = default;
+};
+
+// The run of `from` and those after it, in the order in which they began; without `from` the
+// latest. Times rise, so that a reader ends with the latest, however a user may have set them.
+std::vector<Run> runs_from(int logs, const std::optional<LogPlace>& from) {
+  const auto latest = latest_run(logs);
+  if (!latest) return {};
+  if (from && from->run == fnv1a(*latest)) return {{from->time_ms, *latest}};
+  std::vector<Run> runs;
+  const auto add = [&](const char* name) {
+    const bool is_own = fnv1a(name) == from->run;
+    const auto time_ms = name == *latest ? std::nullopt : ms_of_run(logs, name);
+    if (time_ms && (is_own || *time_ms > from->time_ms))
+      runs.push_back({is_own ? from->time_ms : *time_ms, name});
+    return std::optional<std::int64_t>{};
+  };
+  if (from) best_entry(logs, kMostRuns, add);
+  std::ranges::sort(runs);
+  const auto of_folder = ms_of_folder(logs, *latest).value_or(0);
+  runs.push_back({ms_of_run(logs, latest->c_str()).value_or(of_folder), *latest});
+  return runs;
+}
+
+std::string name_of_attempt(std::uint32_t number) {
+  return std::string{kAttempt} + std::to_string(number);
+}
+
+std::vector<std::uint32_t> attempts_of(int run_folder) {
+  constexpr int kMostAttempts = 4'096;
+  std::vector<std::uint32_t> attempts;
+  best_entry(run_folder, kMostAttempts, [&](const char* name) {
+    const std::string_view text{name};
+    const auto number = text.starts_with(kAttempt)
+                            ? parse_number<std::uint32_t>(text.substr(kAttempt.size()))
+                            : std::nullopt;
+    if (number) attempts.push_back(*number);
+    return std::optional<std::int64_t>{};
+  });
+  std::ranges::sort(attempts);
+  return attempts;
+}
+
+std::optional<std::uint32_t> newest_attempt(int run_folder) {
+  const auto attempts = attempts_of(run_folder);
+  return attempts.empty() ? std::nullopt : std::optional{attempts.back()};
+}
+
+// In order. The folder is read only where some lie between the two.
+std::vector<std::uint32_t> attempts_between(int run_folder, std::uint32_t first,
+                                            std::uint32_t newest) {
+  if (first >= newest) return {first};
+  std::vector<std::uint32_t> attempts{first};
+  for (const auto number : attempts_of(run_folder))
+    if (number > first && number < newest) attempts.push_back(number);
+  attempts.push_back(newest);
+  return attempts;
 }
 
 }  // namespace
@@ -148,13 +217,10 @@ Result<bool> has_user_file(int folder, const std::string& name) {
   return failed(name);
 }
 
-std::optional<std::string> NewestAttempts::in(int run_folder) {
+std::optional<std::uint32_t> NewestAttempts::in(int run_folder) {
   constexpr Millis kReadAgain{50};
   constexpr std::int64_t kTick_ns = 20'000'000;  // two ticks of the slowest kernel's file times
   constexpr std::size_t kMostKnown = 1024;
-  const auto name_of = [](std::uint32_t number) {
-    return std::string{kAttempt} + std::to_string(number);
-  };
   struct stat info {};
   if (::fstat(run_folder, &info) != 0) return std::nullopt;
   if (known_.size() >= kMostKnown) known_.clear();
@@ -172,10 +238,11 @@ std::optional<std::string> NewestAttempts::in(int run_folder) {
                           (time.tv_nsec - info.st_mtim.tv_nsec);
       known = {info.st_mtim, age_ns > kTick_ns, now, newest_attempt(run_folder)};
     } else if (known.attempt) {
-      while (time_of_folder(run_folder, name_of(*known.attempt + 1).c_str())) ++*known.attempt;
+      while (time_of_folder(run_folder, name_of_attempt(*known.attempt + 1).c_str()))
+        ++*known.attempt;
     }
   }
-  return known.attempt ? std::optional{name_of(*known.attempt)} : std::nullopt;
+  return known.attempt;
 }
 
 std::vector<UniqueFd> open_log_folders(int folder) {
@@ -190,27 +257,58 @@ std::vector<UniqueFd> open_log_folders(int folder) {
   return opened;
 }
 
+Result<RankLog> find_rank_log(int folder, NewestAttempts& attempts, const RankLogChoice& choice,
+                              uid_t owner) {
+  // The folder is the user's, and the loop is everybody's: a call reads so much, the next one more.
+  constexpr int kMostCost = 1'024;
+  constexpr int kCostOfRun = 64;  // against an attempt's
+  int cost = 0;
+  RankLog found{{}, choice.from.value_or(LogPlace{})};
+  auto logs = open_folder(folder, "logs");
+  if (logs.has_error() && logs.error().code == Errc::not_found) return found;
+  if (logs.has_error()) return logs.error();
+  const std::string name =
+      '/' + std::to_string(choice.local_rank) + (choice.is_stderr ? "/stderr.log" : "/stdout.log");
+  const auto runs = runs_from(logs->get(), choice.from);
+  for (const auto& run : runs) {
+    if ((cost += kCostOfRun) > kMostCost) break;
+    auto run_folder = open_folder(logs->get(), run.name);
+    if (run_folder.has_error() && choice.from) continue;
+    if (run_folder.has_error()) return run_folder.error();
+    const bool is_latest = &run == &runs.back();  // of another one none may be found late
+    const auto newest =
+        is_latest ? attempts.in(run_folder->get()) : newest_attempt(run_folder->get());
+    const auto id = fnv1a(run.name);
+    const bool is_within = choice.from && choice.from->run == id;
+    if (!newest && !is_within) found.place = {run.time_ms, id, 0};
+    if (!newest) continue;
+    const auto first = is_within ? choice.from->attempt : choice.from ? 0 : *newest;
+    for (const auto attempt : attempts_between(run_folder->get(), first, *newest)) {
+      if (++cost > kMostCost) return found;
+      found.place = {run.time_ms, id, attempt};
+      auto fd = open_user_file(run_folder->get(), name_of_attempt(attempt) + name, owner);
+      if (fd.has_value())
+        found.fd = std::move(*fd);
+      else if (!choice.from && fd.error().code != Errc::not_found)
+        return fd.error();
+      struct stat info {};
+      const bool is_new =
+          fd.has_value() && ::fstat(found.fd.get(), &info) == 0 && info.st_ino != choice.read;
+      if (is_new) return found;
+    }
+  }
+  return found;
+}
+
 Result<UniqueFd> open_rank_log(int folder, NewestAttempts& attempts, std::uint32_t local_rank,
                                bool is_stderr, uid_t owner) {
-  const auto none = [&] {
-    return Error{Errc::not_found,
-                 "rank " + std::to_string(local_rank) +
-                     " has no log in the job's folder: it hasn't started, or the job's words name "
-                     "another --log_dir"};
-  };
-  auto logs = open_folder(folder, "logs");
-  if (logs.has_error()) return logs.error().code == Errc::not_found ? none() : logs.error();
-  const auto run = latest_run(logs->get());
-  if (!run) return none();
-  auto run_folder = open_folder(logs->get(), *run);
-  if (run_folder.has_error()) return run_folder.error();
-  const auto attempt = attempts.in(run_folder->get());
-  if (!attempt) return none();
-  const std::string path =
-      *attempt + '/' + std::to_string(local_rank) + (is_stderr ? "/stderr.log" : "/stdout.log");
-  auto fd = open_user_file(run_folder->get(), path, owner);
-  if (fd.has_error() && fd.error().code == Errc::not_found) return none();
-  return fd;
+  auto found = find_rank_log(folder, attempts, {local_rank, is_stderr}, owner);
+  if (found.has_error()) return found.error();
+  if (found->fd) return std::move(found->fd);
+  return Error{Errc::not_found,
+               "rank " + std::to_string(local_rank) +
+                   " has no log in the job's folder: it hasn't started, or the job's words name "
+                   "another --log_dir"};
 }
 
 Result<UniqueFd> connect_user_socket(int folder, const std::string& name, uid_t owner) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "agent/daemon/log_place.hpp"
 #include "common/duration.hpp"
 #include "common/error.hpp"
 #include "common/unique_fd.hpp"
@@ -33,9 +34,9 @@ namespace acc::agent::daemon {
 /// of a job with thousands of attempts hundreds of readers may look for it at each line of output.
 class NewestAttempts {
  public:
-  /// Its name; nothing: there is none. In a folder that changes all the time an attempt may be
+  /// Its number; nothing: there is none. In a folder that changes all the time an attempt may be
   /// found up to 50 ms late, unless its number is the one after the last.
-  [[nodiscard]] std::optional<std::string> in(int run_folder);
+  [[nodiscard]] std::optional<std::uint32_t> in(int run_folder);
   /// How often a folder was read.
   [[nodiscard]] std::size_t reads() const { return reads_; }
 
@@ -55,6 +56,11 @@ class NewestAttempts {
 /// names, if that is a name in there, else the newest folder.
 [[nodiscard]] Result<UniqueFd> open_rank_log(int folder, NewestAttempts& attempts,
                                              std::uint32_t local_rank, bool is_stderr, uid_t owner);
+/// The first of a rank's log files from `choice.from` on that wasn't read, in the order in which
+/// attempts and runs began; if each was read, the last one. Where `from`, or its run, is gone, that
+/// is the oldest one after it. It may look at some only: then the place isn't that of `from`.
+[[nodiscard]] Result<RankLog> find_rank_log(int folder, NewestAttempts& attempts,
+                                            const RankLogChoice& choice, uid_t owner);
 /// `logs`, and that of its newest run, as far as they are there.
 [[nodiscard]] std::vector<UniqueFd> open_log_folders(int folder);
 /// A connection to a unix socket of that user, whose listener has its uid, too.

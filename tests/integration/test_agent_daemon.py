@@ -264,6 +264,25 @@ class Jobs(DaemonTest):
         texts, _ = self.read_through(daemon, f"/v1/jobs/{id}/logs?follow=1&rank=1&stream=stdout")
         self.assertEqual(texts["stdout"], "rank 1\n")
 
+    def test_a_reader_of_a_rank_that_was_cut_off_misses_no_attempt(self):
+        daemon = self.daemon()
+        go = os.path.join(daemon.folder, "go")
+        shell = f"""n=$(cat {go}.n 2>/dev/null || echo 0); echo $((n + 1)) > {go}.n; echo "attempt $n begins"
+                    while [ ! -e {go} ]; do sleep 0.05; done; echo "attempt $n, which is longer than the first line, ends"; exit 1"""
+        words = ["--num_processes", "1", "--max_restarts", "2", "--no_python", "sh", "-c", shell]
+        id = daemon.ask("POST", "/v1/jobs", {"words": words, "working_directory": "/"}).json["id"]
+        log = f"/v1/jobs/{id}/logs?follow=1&rank=0&stream=stdout"
+        events = Events(daemon.path, log)
+        self.assertEqual(next(iter(events)), ("stdout", "attempt 0 begins\n"))
+        events.line.close()
+        open(go, "w").close()
+        self.assertEqual(daemon.wait_ended(id)["state"], "failed")
+        self.assertEqual(daemon.ask("POST", f"/v1/jobs/{id}/restart").status, 202)
+        until(lambda: read(go + ".n") == "6\n", "the last attempt of the second run")
+        texts, end = self.read_through(daemon, log, Events(daemon.path, log, events.last_id))
+        lines = [line for n in range(6) for line in (f"attempt {n} begins", f"attempt {n}, which is longer than the first line, ends")]
+        self.assertEqual((texts["stdout"].splitlines(), end["state"]), (lines[1:], "failed"))
+
     def test_events_go_on_where_the_reader_was_cut_off(self):
         daemon = self.daemon()
         first = self.submit(daemon, "true")

@@ -93,7 +93,7 @@ FLOORS = {
         "all hosts": "launch_record launch_status_line cluster_run cluster_launch",
     },
     "agent/daemon": {
-        "interface": "caller_link jobs",
+        "interface": "caller_link log_place jobs",
         "rules": "json_text job_machine slot_table prune_rules guardian_words job_record plan_program event_ring admission_rules",
         "system": "crash_point startup_pages process_identity same_mount user_file folder_tree state_mark job_folder job_group login_user guardian_process",
         "service": "service_settings on_pool on_own_thread accounts descriptor_waits job_files state_owner kept_job event_log job_processes trial_turns trial_processes launcher_trials job_pruner job_keeper job_file_loader admission node_drain job_service",

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "agent/daemon/jobs.hpp"
+#include "agent/daemon/user_file.hpp"
 
 #include <boost/asio/awaitable.hpp>
 
@@ -8,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -76,19 +78,22 @@ class FakeJobs : public Jobs {
   [[nodiscard]] NodeFacts node() const override { return facts; }
   [[nodiscard]] Result<UniqueFd> open_output(Principal, const JobId& id,
                                              const OutputChoice& choice) const override {
+    if (choice.local_rank)
+      return open_rank_log(open_user_folder(id).get(), newest_, *choice.local_rank,
+                           choice.is_stderr, ::geteuid());
     const std::string file = choice.is_events
                                  ? path(id, false) + (choice.is_previous ? ".events.1" : ".events")
                                  : path(id, choice.is_stderr);
-    const std::string of_rank = choice.local_rank ? attempt : std::string{};
-    UniqueFd fd{
-        ::open((file + of_rank).c_str(), (is_unreadable ? O_WRONLY : O_RDONLY) | O_CLOEXEC)};
+    UniqueFd fd{::open(file.c_str(), (is_unreadable ? O_WRONLY : O_RDONLY) | O_CLOEXEC)};
     if (!fd) return Error{Errc::not_found, "nothing yet"};
     return fd;
   }
-  [[nodiscard]] std::vector<UniqueFd> open_log_folders(Principal, const JobId&) const override {
-    std::vector<UniqueFd> folders;
-    folders.emplace_back(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    return folders;
+  [[nodiscard]] Result<RankLog> find_rank_log(Principal, const JobId& id,
+                                              const RankLogChoice& choice) const override {
+    return daemon::find_rank_log(open_user_folder(id).get(), newest_, choice, ::geteuid());
+  }
+  [[nodiscard]] std::vector<UniqueFd> open_log_folders(Principal, const JobId& id) const override {
+    return daemon::open_log_folders(open_user_folder(id).get());
   }
   [[nodiscard]] Result<std::string> report(Principal, const JobId&) const override {
     if (on_report) on_report();
@@ -136,8 +141,32 @@ class FakeJobs : public Jobs {
     return folder_ + "/" + id + (is_stderr ? ".err" : ".out");
   }
   void write(const JobId& id, bool is_stderr, std::string_view text) const {
-    const UniqueFd fd{
-        ::open(path(id, is_stderr).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600)};
+    append(path(id, is_stderr), text);
+  }
+  /// The job's logs of ranks, as acc-launch lays them out.
+  [[nodiscard]] std::filesystem::path logs(const JobId& id) const {
+    return folder_ + "/" + id + ".user/logs";
+  }
+  /// Each begins a moment after the one before.
+  std::filesystem::path make_attempt(const JobId& id, const std::string& run, int attempt) {
+    auto folder = logs(id) / run / ("attempt_" + std::to_string(attempt));
+    if (std::filesystem::create_directories(folder))
+      std::filesystem::last_write_time(folder, time_ += std::chrono::milliseconds{10});
+    return folder;
+  }
+  /// To the log of rank 0; the run becomes the latest.
+  void write_rank(const JobId& id, const std::string& run, int attempt, std::string_view text,
+                  bool is_stderr = false) {
+    const auto folder = make_attempt(id, run, attempt);
+    const auto time = std::filesystem::last_write_time(folder);
+    std::filesystem::create_directory(folder / "0");
+    std::filesystem::last_write_time(folder, time);
+    std::filesystem::remove(logs(id) / "latest");
+    std::filesystem::create_directory_symlink(run, logs(id) / "latest");
+    append(folder / (is_stderr ? "0/stderr.log" : "0/stdout.log"), text);
+  }
+  static void append(const std::string& path, std::string_view text) {
+    const UniqueFd fd{::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600)};
     while (!text.empty()) {
       const auto n = ::write(fd.get(), text.data(), text.size());
       if (n <= 0) return;
@@ -155,7 +184,6 @@ class FakeJobs : public Jobs {
   std::string stop_warning;
   std::string kept_report;
   std::function<void()> on_report{};  ///< called where a report is read
-  std::string attempt;                ///< behind the names of ranks' files
   bool is_unreadable = false;         ///< reading an output fails
 
  private:
@@ -169,7 +197,16 @@ class FakeJobs : public Jobs {
     return {};
   }
 
+  [[nodiscard]] UniqueFd open_user_folder(const JobId& id) const {
+    const auto folder = folder_ + "/" + id + ".user";
+    std::filesystem::create_directory(folder);
+    return UniqueFd{::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+  }
+
   std::string folder_;
+  std::filesystem::file_time_type time_ =
+      std::filesystem::file_time_type::clock::now() - std::chrono::hours{1};
+  mutable NewestAttempts newest_;
   std::vector<std::weak_ptr<std::function<void(const JobEvent&)>>> subscribers_;
 };
 

@@ -6,6 +6,7 @@
 #include "agent/daemon/state_mark.hpp"
 #include "agent/daemon/user_file.hpp"
 #include "agent/small_file.hpp"
+#include "common/fnv.hpp"
 #include "common/host_name.hpp"
 #include "tests/support/temporary_folder.hpp"
 
@@ -548,6 +549,56 @@ TEST_CASE("the newest log of a rank is found, and through no link but `latest`",
   }
 }
 
+TEST_CASE("the logs of a rank are found one after the other, and through no link", "[daemon]") {
+  const acc::testing::TestFolder folder;
+  const auto fd = open_folder(folder.path());
+  NewestAttempts attempts;
+  fs::create_directories(folder / "secret/0");
+  write(folder / "secret/0/stdout.log", "secret");
+  auto time = fs::file_time_type::clock::now() - std::chrono::hours{1};
+  for (const std::string run : {"run_a", "run_b", "run_c"}) {
+    for (const std::string attempt : {"0", "2", "10"}) {
+      const auto rank = folder / "logs" / run / ("attempt_" + attempt) / "0";
+      fs::create_directories(rank);
+      write(rank / "stdout.log", run + ' ' + attempt);
+      fs::last_write_time(rank.parent_path(), time);
+    }
+    fs::create_directory_symlink("../../secret", folder / "logs" / run / "attempt_1");
+    time += std::chrono::seconds{1};
+  }
+  fs::create_directory_symlink("../secret", folder / "logs/run_x");
+  fs::create_directory_symlink("run_c", folder / "logs/latest");
+  const auto read_from = [&](std::optional<LogPlace> from) {
+    std::string text;
+    RankLogChoice choice{0, false, from};
+    for (;;) {
+      const auto found = find_rank_log(fd.get(), attempts, choice, ::geteuid());
+      struct stat info {};
+      if (!found || ::fstat(found->fd.get(), &info) != 0 || info.st_ino == choice.read) return text;
+      char piece[64];
+      const auto n = ::read(found->fd.get(), piece, sizeof piece);
+      text += std::string{piece, static_cast<std::size_t>(n)} + "; ";
+      choice.from = found->place;
+      choice.read = info.st_ino;
+    }
+  };
+  const std::string all_of_c = "run_c 0; run_c 2; run_c 10; ";
+  CHECK(read_from(std::nullopt) == "run_c 10; ");
+  CHECK(read_from(LogPlace{}) ==
+        "run_a 0; run_a 2; run_a 10; run_b 0; run_b 2; run_b 10; " + all_of_c);
+  const auto time_ms =
+      std::chrono::duration_cast<Millis>(
+          fs::file_time_type::clock::to_sys(time).time_since_epoch() - std::chrono::seconds{1})
+          .count();
+  CHECK(read_from(LogPlace{time_ms - 1'000, fnv1a("run_b"), 3}) == "run_b 10; " + all_of_c);
+  CHECK(read_from(LogPlace{time_ms - 2'000, fnv1a("run_gone"), 3}) ==
+        "run_b 0; run_b 2; run_b 10; " + all_of_c);
+  CHECK(read_from(LogPlace{time_ms, fnv1a("run_c"), 10}) == "run_c 10; ");
+  CHECK(read_from(LogPlace{time_ms, fnv1a("run_c"), 4'294'967'295}).empty());
+  CHECK(read_from(LogPlace{time_ms - 1'000, fnv1a("run_x"), 0}) == all_of_c);
+  CHECK(read_from(LogPlace{time_ms, fnv1a("latest"), 0}) == all_of_c);
+}
+
 TEST_CASE("readers of a job with thousands of attempts don't each read through all of them",
           "[daemon]") {
   const acc::testing::TestFolder folder;
@@ -558,21 +609,21 @@ TEST_CASE("readers of a job with thousands of attempts don't each read through a
   fs::last_write_time(folder.path(), fs::file_time_type::clock::now() - std::chrono::hours{1});
   const auto fd = open_folder(folder.path());
   NewestAttempts attempts;
-  for (int i = 0; i < 250; ++i) REQUIRE(attempts.in(fd.get()) == "attempt_3999");
+  for (int i = 0; i < 250; ++i) REQUIRE(attempts.in(fd.get()) == 3999U);
   CHECK(attempts.reads() == 1);
   make(4'000);
-  CHECK(attempts.in(fd.get()) == "attempt_4000");
+  CHECK(attempts.in(fd.get()) == 4000U);
   make(4'001);
-  CHECK(attempts.in(fd.get()) == "attempt_4001");
+  CHECK(attempts.in(fd.get()) == 4001U);
   make(4'050);  // this node had no part in those between
   const auto deadline = clock_now() + Millis{10'000};
-  while (attempts.in(fd.get()) != "attempt_4050" && clock_now() < deadline)
+  while (attempts.in(fd.get()) != 4050U && clock_now() < deadline)
     std::this_thread::sleep_for(Millis{5});
-  CHECK(attempts.in(fd.get()) == "attempt_4050");
+  CHECK(attempts.in(fd.get()) == 4050U);
   fs::remove(folder / "attempt_4050");
-  while (attempts.in(fd.get()) != "attempt_4001" && clock_now() < deadline)
+  while (attempts.in(fd.get()) != 4001U && clock_now() < deadline)
     std::this_thread::sleep_for(Millis{5});
-  CHECK(attempts.in(fd.get()) == "attempt_4001");
+  CHECK(attempts.in(fd.get()) == 4001U);
 }
 
 TEST_CASE("a socket that is a link, or of another user, is not connected to", "[daemon]") {

@@ -202,6 +202,166 @@ TEST_CASE("a reader whose next file is removed while it reads the one before sti
   CHECK_THAT(events.to_end(), Contains("succeeded"));
 }
 
+namespace {
+
+constexpr const char* kRankLog = "/v1/jobs/t-1/logs?follow=1&rank=0";
+
+}  // namespace
+
+SCENARIO("a reader of a rank that was cut off goes on in the attempt that it has read",
+         "[agent][http]") {
+  ApiServer api;
+  api.add_job("t-1", ::geteuid());
+  auto& jobs = api.jobs();
+  const auto attempt_1 = jobs.logs("t-1") / "run_a/attempt_1";
+  std::string last;
+  GIVEN("a reader that was cut off in the middle of attempt 1, before the job began anew twice") {
+    jobs.write_rank("t-1", "run_before", 0, "of the run before\n");
+    jobs.write_rank("t-1", "run_a", 0, "of attempt 0\n");
+    jobs.write_rank("t-1", "run_a", 1, "seen\n");
+    jobs.write_rank("t-1", "run_a", 1, "bad\n", true);
+    {
+      EventReader events{api, kRankLog};
+      CHECK(events.text("stdout", 1) == "seen\n");
+      CHECK(events.text("stderr", 1) == "bad\n");
+      last = events.id;
+    }
+    jobs.write_rank("t-1", "run_a", 1, "unseen\n");
+    jobs.write_rank("t-1", "run_a", 2, "of attempt 2\n");
+    jobs.write_rank("t-1", "run_a", 2, "bad 2\n", true);
+    jobs.write_rank("t-1", "run_b", 0, "of run b\n");
+    jobs.write_rank("t-1", "run_c", 0, "of run c\n");
+    const auto read_on = [&](const std::string& id, const std::string& query = {}) {
+      api.on_loop([&] { jobs.end("t-1", 0); });
+      EventReader events{api, kRankLog + query, id};
+      CHECK_THAT(events.to_end(), Contains("succeeded"));
+      return events;
+    };
+    THEN("it gets the rest of that attempt, then each later one") {
+      const auto events = read_on(last);
+      CHECK(events.texts.at("stdout") == "unseen\nof attempt 2\nof run b\nof run c\n");
+      CHECK(events.texts.at("stderr") == "bad 2\n");
+      CHECK(read_on(events.id).texts.empty());
+    }
+    THEN("it is not sent to the end of a file by the words that it began with") {
+      CHECK(read_on(last, "&from=end").texts.at("stdout") ==
+            "unseen\nof attempt 2\nof run b\nof run c\n");
+    }
+    WHEN("that attempt is gone") {
+      std::filesystem::remove_all(attempt_1);
+      THEN("it begins with the oldest one after it") {
+        CHECK(read_on(last).texts.at("stdout") == "of attempt 2\nof run b\nof run c\n");
+      }
+    }
+    WHEN("that run is gone") {
+      std::filesystem::remove_all(jobs.logs("t-1") / "run_a");
+      THEN("it begins with the run after it, and repeats none before") {
+        CHECK(read_on(last).texts.at("stdout") == "of run b\nof run c\n");
+      }
+    }
+    WHEN("that attempt's file was cut off") {
+      std::filesystem::resize_file(attempt_1 / "0/stdout.log", 0);
+      jobs.write_rank("t-1", "run_c", 0, "more\n");
+      THEN("it is read from its beginning") {
+        jobs.append(attempt_1 / "0/stdout.log", "new\n");
+        CHECK(read_on(last).texts.at("stdout") == "new\nof attempt 2\nof run b\nof run c\nmore\n");
+      }
+    }
+    THEN("an id of an older daemon counts in the newest attempt") {
+      CHECK(read_on("3,0").texts.at("stdout") == "run c\n");
+    }
+    THEN("an id that names no attempt of the job leads to no other file") {
+      CHECK(read_on("0,0,9999999999999:1:0,9999999999999:1:0").texts.at("stdout") == "of run c\n");
+      const auto refused = EventReader(api, kRankLog, "0,0,1:../../x:0,1:1:0").head;
+      CHECK_THAT(refused, StartsWith("HTTP/1.1 400"));
+    }
+  }
+}
+
+SCENARIO("a follower of a rank shows each attempt, however quickly they end", "[agent][http]") {
+  ApiServer api;
+  api.add_job("t-1", ::geteuid());
+  auto& jobs = api.jobs();
+  GIVEN("one that has read attempt 0") {
+    jobs.write_rank("t-1", "run_a", 0, "a0\n");
+    EventReader events{api, kRankLog};
+    CHECK(events.text("stdout", 1) == "a0\n");
+    WHEN("the job begins anew several times while it doesn't look") {
+      api.on_loop([&] {
+        jobs.write_rank("t-1", "run_a", 0, "the end");
+        jobs.write_rank("t-1", "run_a", 1, "a1\n");
+        jobs.write_rank("t-1", "run_a", 2, "");  // of which nothing is to be read
+        jobs.write_rank("t-1", "run_a", 7, "a7\n");
+        jobs.write_rank("t-1", "run_b", 0, "b0\n");
+        jobs.write_rank("t-1", "run_c", 0, "c0\n");
+        jobs.end("t-1", 1);
+      });
+      THEN("it shows them all") {
+        CHECK_THAT(events.to_end(), Contains("failed"));
+        CHECK(events.texts["stdout"] == "a0\nthe enda1\na7\nb0\nc0\n");
+      }
+    }
+    WHEN("the rank has no part in thousands of attempts") {
+      for (const auto* run : {"run_a", "run_b", "run_c"})
+        for (int attempt = 1; attempt < 1'500; ++attempt) jobs.make_attempt("t-1", run, attempt);
+      api.on_loop([&] {
+        jobs.write_rank("t-1", "run_a", 1'500, "a1500\n");
+        jobs.write_rank("t-1", "run_c", 1'500, "c1500\n");
+        jobs.end("t-1", 1);
+      });
+      THEN("it goes on with the next one in which it has") {
+        CHECK_THAT(events.to_end(), Contains("failed"));
+        CHECK(events.texts["stdout"] == "a0\na1500\nc1500\n");
+      }
+    }
+  }
+  GIVEN("one that began before the workers") {
+    EventReader events{api, kRankLog};
+    REQUIRE(events.next());  // it has looked
+    api.on_loop([&] {
+      jobs.write_rank("t-1", "run_a", 0, "a0\n");
+      jobs.write_rank("t-1", "run_a", 1, "a1\n");
+      jobs.write_rank("t-1", "run_b", 0, "b0\n");
+    });
+    THEN("it shows a first attempt that was over before the next look") {
+      CHECK(events.text("stdout", 9) == "a0\na1\nb0\n");
+    }
+  }
+  GIVEN("one that was cut off before there was anything to show") {
+    std::string last;
+    {
+      EventReader events{api, kRankLog};
+      REQUIRE(events.next());
+      CHECK(events.data.empty());
+      last = events.id;
+    }
+    jobs.write_rank("t-1", "run_a", 0, "a0\n");
+    jobs.write_rank("t-1", "run_a", 1, "a1\n");
+    THEN("it misses no attempt either") {
+      EventReader events{api, kRankLog, last};
+      CHECK(events.text("stdout", 6) == "a0\na1\n");
+    }
+  }
+  GIVEN("one from the end on, where the newest attempt has written nothing yet") {
+    jobs.write_rank("t-1", "run_a", 0, "a0\n");
+    jobs.make_attempt("t-1", "run_a", 1);
+    std::string last;
+    {
+      EventReader events{api, std::string{kRankLog} + "&from=end"};
+      REQUIRE(events.next());
+      last = events.id;
+    }
+    api.on_loop([&] {
+      jobs.write_rank("t-1", "run_a", 1, "a1\n");
+      jobs.write_rank("t-1", "run_a", 2, "a2\n");
+    });
+    THEN("it shows that attempt, and nothing of those before, also when it was cut off") {
+      EventReader events{api, kRankLog, last};
+      CHECK(events.text("stdout", 6) == "a1\na2\n");
+    }
+  }
+}
+
 TEST_CASE("a reader that stops costs a bounded amount, and others go on", "[agent][http]") {
   ApiServer api;
   api.add_job("t-1", ::geteuid());

@@ -223,11 +223,7 @@ TEST_CASE("a reader of a rank's log goes on with the next attempt's when that be
           "[agent][http]") {
   ApiServer server;
   server.add_job("a-1", ::geteuid());
-  const auto write = [&](const std::string& attempt, const std::string& text) {
-    std::ofstream{server.jobs().path("a-1", false) + attempt, std::ios::app} << text;
-  };
-  server.on_loop([&] { server.jobs().attempt = ".0"; });
-  write(".0", "first");
+  server.jobs().write_rank("a-1", "run_a", 0, "first");
   auto raw = server.client();
   REQUIRE(
       raw.send("GET /v1/jobs/a-1/logs?stream=stdout&rank=0&format=raw&follow=1 HTTP/1.0\r\n\r\n"));
@@ -235,10 +231,29 @@ TEST_CASE("a reader of a rank's log goes on with the next attempt's when that be
   auto events = server.client();
   REQUIRE(events.send("GET /v1/jobs/a-1/logs?stream=stdout&rank=0&follow=1 HTTP/1.0\r\n\r\n"));
   CHECK_THAT(events.read_to("first"), Contains(" 200 "));
-  server.on_loop([&] { server.jobs().attempt = ".1"; });
-  write(".1", "second");
+  server.jobs().write_rank("a-1", "run_a", 1, "second");
   CHECK_THAT(raw.read_to("second"), !Contains("silence"));
   CHECK_THAT(events.read_to("second"), !Contains("silence"));
+}
+
+TEST_CASE("a raw log of a rank has each attempt of each run, however quickly they end",
+          "[agent][http]") {
+  ApiServer server;
+  server.add_job("a-1", ::geteuid());
+  auto raw = server.client();
+  REQUIRE(
+      raw.send("GET /v1/jobs/a-1/logs?stream=stdout&rank=0&format=raw&follow=1 HTTP/1.0\r\n\r\n"));
+  CHECK_THAT(raw.read_to("\r\n\r\n"), Contains(" 200 "));
+  server.on_loop([&] {
+    for (const auto* run : {"run_a", "run_b", "run_c"}) {
+      for (const int attempt : {0, 1, 3})
+        server.jobs().write_rank("a-1", run, attempt, run + std::to_string(attempt) + " ");
+      for (int attempt = 4; attempt < 1'500; ++attempt)  // without this rank
+        server.jobs().make_attempt("a-1", run, attempt);
+    }
+    server.jobs().end("a-1", 1);
+  });
+  CHECK(raw.read_all() == "run_a0 run_a1 run_a3 run_b0 run_b1 run_b3 run_c0 run_c1 run_c3 (end)");
 }
 
 TEST_CASE("a log that can't be read ends broken off, and keeps the daemon from nothing",

@@ -19,6 +19,19 @@ TEST_CASE("offsets are read back, and nothing else is", "[agent][http]") {
     CHECK_FALSE(parse_log_offsets(wrong).has_value());
 }
 
+TEST_CASE("offsets of a rank also say in which attempts", "[agent][http]") {
+  const LogOffsets offsets{12, 0, LogPlace{1'700'000'000'000, 18'446'744'073'709'551'615U, 3},
+                           LogPlace{1'700'000'000'000, 7, 2}};
+  CHECK(to_text(offsets) == "12,0,1700000000000:18446744073709551615:3,1700000000000:7:2");
+  CHECK(parse_log_offsets(to_text(offsets)) == offsets);
+  const LogOffsets of_one{12, 0, LogPlace{5, 7, 3}, std::nullopt};
+  CHECK(to_text(of_one) == "12,0,5:7:3,0:0:0");
+  for (const char* wrong : {"1,2,3:4:5", "1,2,3:4:5,", "1,2,3:4:5,6:7", "1,2,3:4:5,6:7:8:9",
+                            "1,2,3:4:5,-6:7:8", "1,2,3:4:5,6:run_a:8", "1,2,3:4:5,6:7:../8",
+                            "1,2,3:4:5,6:7:4294967296", "1,2,3:4:5,6:7:8,9:10:11"})
+    CHECK_FALSE(parse_log_offsets(wrong).has_value());
+}
+
 TEST_CASE("an event ends with a line, or at least with a character", "[agent][http]") {
   CHECK(whole_part("one\ntwo\nthr", false) == 8);
   CHECK(whole_part("thr", false) == 0);
