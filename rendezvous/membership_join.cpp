@@ -321,9 +321,9 @@ void Membership::recover_places(const ElectionResult& result, Instant now) {
     places_.name(rank, join.node, {join.first_rank, join.slots});
     auto& place = places_[rank];
     if (join.state == NodeState::completed) {
+      if (place.state != NodeState::completed) ++completed_;  // a node may vote twice
       place.state = NodeState::completed;
       place.has_completed = true;
-      ++completed_;
     } else if (join.state != NodeState::running) {
       place.state = NodeState::stopped;
       failures_.set_node_lost(place.ranks.first, place.id.name, join.host,

@@ -33,6 +33,20 @@ ElectionResult win_of(const std::vector<Join>& joins) {
 
 }  // namespace
 
+SCENARIO("a node that votes by two connections has completed once", "[rendezvous][membership]") {
+  const auto done = NodeState::completed;
+  Desk desk{options_for(3, 3), win_of({voter(1, 3, done), voter(2, 3, done), voter(2, 3, done)})};
+  CHECK_FALSE(desk.over);
+  CHECK(desk.phase() == MembershipPhase::running);
+  WHEN("the node whose workers still ran completes, too") {
+    desk.comes(voter(0, 3, done));
+    THEN("the job has succeeded") {
+      REQUIRE(desk.over);
+      CHECK(desk.over->outcome == Outcome::succeeded);
+    }
+  }
+}
+
 SCENARIO("a coordinator that hears fewer of its members grants shorter leases",
          "[rendezvous][membership]") {
   RunningJob job{5};
