@@ -55,6 +55,7 @@ class Coordinator {
   /// The record that the previous coordinator left in etcd; before all other events.
   void inherit(const RoundRecord& last);
   void committed(const Epoch& epoch);
+  void note_etcd_trouble(const std::string& text) { membership_.note_etcd_trouble(text); }
   /// Closes all links, and calls the hook.
   void step_down(const std::string& why) { act(StepDown{why}); }
   /// Calls `done` when all agents have received the end of the job and disconnected, or after

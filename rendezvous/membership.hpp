@@ -3,6 +3,7 @@
 #include "rendezvous/authority.hpp"
 #include "rendezvous/departures.hpp"
 #include "rendezvous/failures.hpp"
+#include "rendezvous/given_up_assignments.hpp"
 #include "rendezvous/inquiries.hpp"
 #include "rendezvous/join_rules.hpp"
 #include "rendezvous/messages.hpp"
@@ -130,6 +131,7 @@ class Membership {
   /// The last round that the previous coordinator committed; before all other events.
   MembershipActions recover(const RoundRecord& last, Instant now);
   MembershipActions committed(const Epoch& epoch, Instant now);
+  void note_etcd_trouble(std::string text) { given_up_.note_trouble(std::move(text)); }
 
   // ---- observers ----
   [[nodiscard]] MembershipPhase phase() const { return phase_; }
@@ -293,7 +295,7 @@ class Membership {
   /// The round comes from etcd, and no agent that joined knows it: it may belong to an earlier run.
   bool recovered_unconfirmed_ = false;
   std::optional<Instant> recovering_until_;  ///< after an election: its members may still join
-  Instant committing_since_{};
+  GivenUpAssignments given_up_;
   std::unique_ptr<Authority> authority_;
   Inquiries inquiries_;
   struct Deferred {

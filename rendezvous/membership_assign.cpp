@@ -16,6 +16,7 @@ constexpr Millis kQuiet{1'000};
 /// For members of the last round that are not known dead: spares must not take their places early.
 constexpr Millis kLastCallForMembers{30'000};
 constexpr Millis kNoticeEvery{30'000};
+constexpr End kTooFew{Outcome::nodes_missing, to_int(ExitCode::nodes_missing)};
 
 /// "localhost:29501", "127.0.0.1:29501", "[::1]:29501"
 bool names_loopback(std::string_view where) {
@@ -25,6 +26,7 @@ bool names_loopback(std::string_view where) {
 }  // namespace
 
 void Membership::begin_gathering(Instant now) {
+  given_up_.gathers(phase_ == MembershipPhase::assigning, now);
   phase_ = MembershipPhase::gathering;
   phase_since_ = now;
   next_notice_ = now + Millis{5'000};
@@ -81,25 +83,28 @@ std::string Membership::why_too_few(Instant now) const {
 
 void Membership::consider_round(Instant now, MembershipActions& out) {
   if (phase_ != MembershipPhase::gathering) return;
-  if (const auto why = why_too_few(now); !why.empty())
-    return close({Outcome::nodes_missing, to_int(ExitCode::nodes_missing)}, why, now, out);
+  if (const auto why = why_too_few(now); !why.empty()) return close(kTooFew, why, now, out);
   const auto limit = options_.policy ? options_.policy->join_timeout : JobPolicy{}.join_timeout;
-  const bool is_late = now >= phase_since_ + limit && !nodes_.connected().empty();
+  const bool is_late = !nodes_.connected().empty() && now >= given_up_.since(phase_since_) + limit;
   if (nodes_.connected().size() < options_.nodes_min && !is_late) return;
-  auto present = assignable();
+  const auto present = assignable();
   const bool members_missing =
       std::ranges::any_of(places_, [&](const Place& place) { return is_missing(place); });
   const bool full = options_.nodes_max != 0 && present.size() >= options_.nodes_max;
   const auto end = last_call_end(present.size());
   const bool may_begin = (full && !members_missing) || (end && now >= *end);
+  const bool is_in_vain = is_late && given_up_.any();
   // Without the majority of the last round another coordinator may be forming the next one.
-  if (may_begin && authority_->may_act(now) && !in_takeover_delay(now)) {
+  if (may_begin && !is_in_vain && authority_->may_act(now) && !in_takeover_delay(now)) {
     const auto order = order_nodes(candidates(present), options_.nodes_min, options_.nodes_max);
     if (keeps_quorum(order)) return assign(order, now, out);
   }
   if (!is_late) return;
-  close({Outcome::nodes_missing, to_int(ExitCode::nodes_missing)},
-        too_few_text(assignable().size(), options_.nodes_min, has_round_, limit), now, out);
+  const bool is_enough = present.size() >= options_.nodes_min && keeps_quorum(present);
+  auto why = is_in_vain && is_enough
+                 ? given_up_.text(limit)
+                 : too_few_text(present.size(), options_.nodes_min, has_round_, limit);
+  close(kTooFew, std::move(why), now, out);
 }
 
 // Of the established round alone: one that was given up before all its members knew it elects

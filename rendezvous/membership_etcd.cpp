@@ -9,7 +9,7 @@ void Membership::commit_round(Instant now, MembershipActions& out) {
   CommitRound commit{{epoch_, ledger_, {}}};
   commit.record.rows.reserve(places_.size());
   for (const auto& place : places_) commit.record.rows.push_back({place.id, place.ranks});
-  committing_since_ = now;
+  given_up_.commits(now);
   out.emplace_back(std::move(commit));
 }
 
@@ -19,7 +19,7 @@ MembershipActions Membership::committed(const Epoch& epoch, Instant now) {
       phase_ == MembershipPhase::assigning && epoch == epoch_ && ready_ == places_.size();
   if (!is_awaited) return out;
   // Leases count from Ready: what is left of them must be worth a start.
-  if (now - committing_since_ > options_.timings.lease / 2) {
+  if (given_up_.commit_took(now) > options_.timings.lease / 2) {
     begin_gathering(now);
     consider_round(now, out);
   } else {

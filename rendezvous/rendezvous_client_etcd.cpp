@@ -4,6 +4,15 @@
 // Finding, and being, the coordinator with etcd: what an EtcdCandidate learns, and when it is one.
 namespace acc::rendezvous {
 
+namespace {
+
+std::string why_gone(const std::string& job) {
+  return "etcd knows nothing of job '" + job +
+         "' any more: it ended while this node was out of reach, or etcd lost its data";
+}
+
+}  // namespace
+
 void RendezvousClient::be_candidate() {
   LeadershipOptions leadership;
   leadership.prefix = options_.etcd->prefix;
@@ -22,7 +31,10 @@ void RendezvousClient::be_candidate() {
   on.committed = [this](const Epoch& epoch) {
     if (coordinator_) coordinator_->committed(epoch);
   };
-  on.trouble = [this](const std::string& text) { client_.set_last_failure(text); };
+  on.trouble = [this](const std::string& text) {
+    client_.set_last_failure(text);
+    if (coordinator_) coordinator_->note_etcd_trouble(text);
+  };
   hooks.tell = [this](const std::string& text, bool is_warning) { tell(text, is_warning); };
   etcd_ = std::make_unique<EtcdCandidate>(io_, options_.etcd->servers, std::move(leadership),
                                           std::move(hooks));
@@ -64,10 +76,7 @@ void RendezvousClient::lead(const BecomeLeader& won) {
   if (is_job_gone(won, client_.state())) {
     is_ending_ = true;
     return etcd_->end_job([this] {
-      perform(client_.job_is_gone("etcd knows nothing of job '" + options_.membership.job +
-                                      "' any more: it ended while this node was out of reach, or "
-                                      "etcd lost its data",
-                                  time_of_event()));
+      perform(client_.job_is_gone(why_gone(options_.membership.job), time_of_event()));
     });
   }
   auto membership = options_.membership;

@@ -98,7 +98,10 @@ void Process::act(const RoundCommitted& committed) {
   if (membership_) carry_out(membership_->committed(committed.epoch, membership_time()));
 }
 
-void Process::act(const EtcdTrouble& trouble) { note("has trouble with etcd: " + trouble.text); }
+void Process::act(const EtcdTrouble& trouble) {
+  note("has trouble with etcd: " + trouble.text);
+  if (membership_) membership_->note_etcd_trouble(trouble.text);
+}
 
 // The round in etcd was of an earlier run without surviving agents: the job begins anew, with all
 // its restarts.

@@ -139,7 +139,7 @@ FLOORS = {
     },
     "rendezvous": {
         "messages": "messages message_fields clock_skew wire codec peer_text frame_splitter peer planted timings serve_seed round_record private_file secret",
-        "rules": "departures failures majority vote_counter standby_choice dial_sequence heartbeat_log worker_lease authority inquiries node_table node_order place_table join_rules membership membership_* "
+        "rules": "departures given_up_assignments failures majority vote_counter standby_choice dial_sequence heartbeat_log worker_lease authority inquiries node_table node_order place_table join_rules membership membership_* "
                  "coordinator_client coordinator_client_* kv_store kv_replay restored_writes answered_requests store_questions leadership etcd_json etcd_records admission",
         "connections": "deadline_timer tls lookup own_address port_holder socket_users channel channel_read link listener own_listener dialer last_leader_file",
         "etcd": "etcd_access etcd_tls etcd_credentials etcd_http etcd_base64 etcd_refusal etcd_client etcd_leadership etcd_candidate",

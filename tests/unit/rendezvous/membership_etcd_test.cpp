@@ -92,6 +92,56 @@ SCENARIO("with etcd no worker starts before the round is written there",
   }
 }
 
+SCENARIO("a job whose rounds etcd refuses to store ends after the join timeout",
+         "[rendezvous][membership]") {
+  auto options = by_etcd(2, 2);
+  options.policy->join_timeout = kSecond * 60;
+  Desk desk{options};
+  desk.leads_until(Instant::max());
+  desk.comes("a");
+  desk.comes("b");
+  const auto tries = [&](Millis time) {
+    for (const Instant end = desk.now + time; desk.now < end && !desk.over; desk.pass(kSecond))
+      desk.all_ready();
+  };
+  tries(kSecond * 55);
+  CHECK(desk.commits.size() > 1);
+  CHECK_FALSE(desk.over);
+  WHEN("nothing is known of its reason") {
+    tries(kSecond * 65);
+    THEN("the job ends, and names etcd") {
+      REQUIRE(desk.over);
+      CHECK(desk.over->outcome == Outcome::nodes_missing);
+      CHECK(desk.over->exit_code == 69);
+      CHECK(desk.over->reason ==
+            "no round has begun within 1 min: etcd has not stored one in time");
+    }
+  }
+  WHEN("etcd has said why") {
+    desk.membership().note_etcd_trouble("etcd: write the round: database space exceeded");
+    tries(kSecond * 65);
+    THEN("the job ends with its words") {
+      REQUIRE(desk.over);
+      CHECK_THAT(desk.over->reason, Contains("(etcd: write the round: database space exceeded)"));
+    }
+  }
+  WHEN("a round runs in time") {
+    desk.all_ready();
+    desk.has_written(desk.commits.back().epoch);
+    REQUIRE(desk.phase() == MembershipPhase::running);
+    desk.pass(kSecond * 65);
+    THEN("the time begins again with its end") {
+      CHECK_FALSE(desk.over);
+      desk.says(PeerId{1}, WorkerFailed{exited(1)});
+      desk.all_stopped();
+      tries(kSecond * 30);
+      CHECK_FALSE(desk.over);
+      tries(kSecond * 60);
+      CHECK(desk.over);
+    }
+  }
+}
+
 SCENARIO("with etcd a coordinator needs no majority", "[rendezvous][membership]") {
   Desk desk{by_etcd(1, 2)};
   desk.leads_until(Instant::max());
