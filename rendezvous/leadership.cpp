@@ -37,7 +37,8 @@ Millis leadership_ttl(const Timings& timings) {
 }
 
 bool is_job_gone(const BecomeLeader& won, NodeState state) {
-  return !won.last && state > NodeState::assigned;
+  if (planted::begin_ended_job) return !won.last && state > NodeState::assigned;
+  return !won.last && (won.is_term_gone || state > NodeState::assigned);
 }
 
 Leadership::Leadership(LeadershipOptions options)
@@ -297,6 +298,7 @@ void Leadership::on_claim(const Result<EtcdAnswer>& answer, Instant now, Leaders
   step_ = Step::wait;
   look_at_ = Instant::max();
   renewal_ = Renewal::wait;
+  const bool is_term_gone = term_modified_ == 0 && options_.lowest_term > 1;
   options_.lowest_term = claimed_term_ == kLastTerm ? kLastTerm : claimed_term_ + 1;
   leading_ = Leading{claimed_term_,
                      claim_value_,
@@ -306,7 +308,7 @@ void Leadership::on_claim(const Result<EtcdAnswer>& answer, Instant now, Leaders
                      claim_asked_,
                      until,
                      claim_asked_ + options_.ttl / 3};
-  out.emplace_back(BecomeLeader{claimed_term_, std::move(last)});
+  out.emplace_back(BecomeLeader{claimed_term_, std::move(last), is_term_gone});
 }
 
 // ---- while leading ----

@@ -68,9 +68,11 @@ struct FollowLeader {
 struct BecomeLeader {
   std::uint32_t term = 0;
   std::optional<RoundRecord> last;  ///< the newest round that a leader of the job committed
+  /// This agent knows a term of the job, and etcd held none: it is removed with the job alone.
+  bool is_term_gone = false;
 };
 /// Whether the job of the node that won is over: its end removes all the keys in etcd, and a node
-/// that has run workers would begin it anew.
+/// that was part of it, as a member or as a spare, would begin it anew.
 [[nodiscard]] bool is_job_gone(const BecomeLeader& won, NodeState state);
 /// This node no longer leads: nothing may be granted from now on.
 struct StopLeading {

@@ -17,6 +17,7 @@ inline bool answer_from_belief = false;
 inline bool forget_waiting = false;
 inline bool start_before_commit = false;
 inline bool lead_past_lease = false;
+inline bool begin_ended_job = false;
 #else
 inline constexpr bool skip_lease_wait = false;
 inline constexpr bool accept_stale_round = false;
@@ -30,6 +31,7 @@ inline constexpr bool answer_from_belief = false;
 inline constexpr bool forget_waiting = false;
 inline constexpr bool start_before_commit = false;
 inline constexpr bool lead_past_lease = false;
+inline constexpr bool begin_ended_job = false;
 #endif
 
 }  // namespace acc::rendezvous::planted

@@ -22,6 +22,8 @@ std::string show(const Epoch& epoch) {
 }
 
 void Checker::start_sent(MembershipId membership, const Epoch& epoch, bool is_successor) {
+  if (is_forgotten_)
+    throw Violation{"outcome", "a node of the job starts " + show(epoch) + " after its end"};
   const auto found = tables_.find(epoch);
   if (found != tables_.end() && found->second.membership == membership) return;
   if (found != tables_.end() && living_in_all_ > 0) {

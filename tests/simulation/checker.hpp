@@ -22,6 +22,10 @@ class Checker {
   // ---- events of a coordinator ----
   /// The coordinator sends a Start of that epoch.
   void start_sent(MembershipId membership, const rendezvous::Epoch& epoch, bool is_successor);
+  /// etcd names a node; `knows_job`: since the start of its agent it was part of the job.
+  void elected_by_etcd(bool knows_job) { is_forgotten_ = is_forgotten_ && knows_job; }
+  /// The job is over, and etcd has nothing of it any more.
+  void forgotten_by_etcd() { is_forgotten_ = true; }
   void stop_sent(const rendezvous::Epoch& epoch, rendezvous::Stop::Why why);
   /// The round was asked to be followed by another one, whatever ends it.
   void restart_promised(const rendezvous::Epoch& epoch);
@@ -82,6 +86,8 @@ class Checker {
   std::size_t living_in_all_ = 0;
   std::uint64_t rounds_ = 0;
   bool any_success_ = false;
+  bool is_forgotten_ =
+      false;  ///< by etcd, and no node without knowledge of the job has begun it anew
 };
 
 [[nodiscard]] std::string show(const rendezvous::Epoch& epoch);

@@ -104,7 +104,8 @@ EtcdAnswer Etcd::answer(const EtcdTransaction& transaction) {
         break;
       }
       case EtcdOperation::Kind::remove:
-        keys_.erase(one.key);
+        // The leader key alone goes also while the job lives.
+        if (keys_.erase(one.key) > 0 && one.key.ends_with("/term")) on_forgotten_();
         break;
     }
   }

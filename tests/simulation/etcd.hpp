@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace acc::simulation {
@@ -20,7 +21,9 @@ class Etcd {
   using Path = std::function<bool()>;
   using Done = std::function<void(const Result<rendezvous::EtcdAnswer>&)>;
 
-  Etcd(EventQueue& queue, Random random) : queue_{queue}, random_{random} {}
+  /// `on_forgotten` is called when the keys of a job are removed at its end.
+  Etcd(EventQueue& queue, Random random, std::function<void()> on_forgotten)
+      : queue_{queue}, random_{random}, on_forgotten_{std::move(on_forgotten)} {}
 
   /// `done` is called once, within the limit.
   void ask(rendezvous::AskEtcd question, Path path, Done done);
@@ -48,6 +51,7 @@ class Etcd {
 
   EventQueue& queue_;
   Random random_;
+  std::function<void()> on_forgotten_;
   bool is_healed_ = false;
   Time frozen_until_{0};
   std::int64_t revision_ = 1;

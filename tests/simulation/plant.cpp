@@ -24,6 +24,7 @@ constexpr Plant kPlants[] = {
     {"lease_by_monotonic", &rendezvous::planted::lease_by_monotonic},
     {"start_before_commit", &rendezvous::planted::start_before_commit},
     {"lead_past_lease", &rendezvous::planted::lead_past_lease},
+    {"begin_ended_job", &rendezvous::planted::begin_ended_job},
     {"no_lease_timer", &rendezvous::planted::no_lease_timer},
     {"forget_waiting", &rendezvous::planted::forget_waiting},
 };

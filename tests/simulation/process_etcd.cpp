@@ -85,6 +85,7 @@ void Process::act(const BecomeLeader& won) {
   membership_.emplace(std::move(options), now());
   is_successor_ = won.last.has_value();
   continues_record_ = won.last.has_value();
+  world_.checker().elected_by_etcd(client_->term().number > 0);
   if (won.last) carry_out(membership_->recover(*won.last, membership_time()));
   if (membership_)
     carry_out(client_->coordinator_is_here({world_.address(host_), World::kPort}, now()));

@@ -46,7 +46,7 @@ World::World(const Scenario& scenario, bool with_history)
     : scenario_{scenario},
       random_{scenario.seed ^ 0x5eed},
       network_{queue_, Random{scenario.seed ^ 0xca81e5}, scenario.network},
-      etcd_{queue_, Random{scenario.seed ^ 0xe7cd}},
+      etcd_{queue_, Random{scenario.seed ^ 0xe7cd}, [this] { checker_.forgotten_by_etcd(); }},
       history_{with_history},
       checker_{scenario.restart.max_restarts} {
   make_hosts();

@@ -17,9 +17,12 @@ RoundRecord record(std::uint64_t round) {
 
 /// A machine whose questions the test answers.
 struct Play {
-  Play() : machine{options()} { take(machine.begin(now)); }
-  static LeadershipOptions options() {
+  explicit Play(std::uint32_t lowest_term = 1) : machine{options(lowest_term)} {
+    take(machine.begin(now));
+  }
+  static LeadershipOptions options(std::uint32_t lowest_term) {
     LeadershipOptions options;
+    options.lowest_term = lowest_term;
     options.job = "j";
     options.me = {"a", 1};
     options.at = {"10.0.0.1", 29401};
@@ -206,6 +209,41 @@ SCENARIO("an agent without a leader looks again, less often while etcd is away",
     CHECK(play.machine.next_deadline() == play.now + pause);
   }
   CHECK(play.told.size() == 2);  // the trouble, once
+}
+
+SCENARIO("a node that was out of reach as its job ended doesn't begin it anew",
+         "[rendezvous][etcd]") {
+  const auto wins_with = [](std::uint32_t lowest_term, std::optional<EtcdEntry> term,
+                            std::optional<EtcdEntry> table) {
+    Play play{lowest_term};
+    play.answer(play.reply(true, {std::nullopt, std::move(term)}));
+    play.answer(EtcdLease{kLease, 3});
+    play.answer(play.reply(true, {std::nullopt, std::nullopt, std::move(table)}));
+    REQUIRE(play.last<BecomeLeader>());
+    return *play.last<BecomeLeader>();
+  };
+  const EtcdEntry term{"/acc/j/term", "1", 3, 3, 0};
+  const EtcdEntry table{"/acc/j/table", to_bytes(record(4)), 3, 3, 0};
+  WHEN("it knows a term, and etcd holds none: the end of the job removed it") {
+    const auto won = wins_with(2, std::nullopt, std::nullopt);
+    THEN("the job is gone, also for a spare, which never had workers") {
+      CHECK(is_job_gone(won, NodeState::nothing));
+      CHECK(is_job_gone(won, NodeState::assigned));
+    }
+  }
+  WHEN("the term is still there: no round was committed yet") {
+    const auto won = wins_with(2, term, std::nullopt);
+    THEN("a spare goes on with the job, and a node that had workers doesn't") {
+      CHECK_FALSE(is_job_gone(won, NodeState::nothing));
+      CHECK(is_job_gone(won, NodeState::running));
+    }
+  }
+  WHEN("it knows no term: this is the first node of a job") {
+    CHECK_FALSE(is_job_gone(wins_with(1, std::nullopt, std::nullopt), NodeState::nothing));
+  }
+  WHEN("a round is there") {
+    CHECK_FALSE(is_job_gone(wins_with(2, term, table), NodeState::running));
+  }
 }
 
 SCENARIO("at the end of a job all keys go, before the lease", "[rendezvous][etcd]") {
