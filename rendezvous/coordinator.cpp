@@ -28,7 +28,7 @@ Coordinator::Coordinator(boost::asio::io_context& io, MembershipOptions options,
       timer_{io, [this] { on_timer(); }},
       close_deadline_{io} {
   for (const auto& vote : result.votes) {
-    if (links_.contains(vote.peer.value())) agents_.emplace(vote.peer.value(), Agent{vote.join});
+    if (links_.contains(vote.peer.value())) add_agent(vote.peer, vote.join);
   }
   for (const auto& [peer, link] : links_) listen_to(PeerId{peer});
   MembershipActions actions;
@@ -40,12 +40,18 @@ Coordinator::Coordinator(boost::asio::io_context& io, MembershipOptions options,
 void Coordinator::admit(PeerId peer, std::shared_ptr<Link> link, const Join& join) {
   const std::string address = link->peer_address();
   links_.emplace(peer.value(), std::move(link));
-  agents_.emplace(peer.value(), Agent{join});
+  add_agent(peer, join);
   listen_to(peer);
   if (restored_.is_complete(join.node)) whole_.insert(peer.value());
   const Alive::Watch watch = alive_.watch();
   perform(membership_.joined(peer, join, address, time_of_event()));
   if (watch.is_alive()) await_replay(peer);
+}
+
+// The members of a round are among these agents, so the store is large enough for its barriers.
+void Coordinator::add_agent(PeerId peer, const Join& join) {
+  if (agents_.emplace(peer.value(), Agent{join}).second) workers_ += join.slots;
+  store_.allow_workers(workers_);
 }
 
 void Coordinator::listen_to(PeerId peer) {
@@ -139,7 +145,7 @@ void Coordinator::on_lost(PeerId peer, const LinkLoss& loss) {
 }
 
 void Coordinator::forget(PeerId peer) {
-  agents_.erase(peer.value());
+  if (const auto agent = agents_.extract(peer.value())) workers_ -= agent.mapped().workers;
   store_.peer_gone(peer.value());
   whole_.erase(peer.value());
   std::erase_if(held_, [&](const Held& held) { return held.peer == peer.value(); });

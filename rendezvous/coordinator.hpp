@@ -93,6 +93,7 @@ class Coordinator {
   void await_replay(PeerId peer);
   [[nodiscard]] bool is_restoring() const;
   void answer_held();
+  void add_agent(PeerId peer, const Join& join);
   void forget(PeerId peer);
   void arm();
   void on_timer();
@@ -108,6 +109,7 @@ class Coordinator {
     explicit Agent(const Join& join) : node{join.node}, workers{join.slots} {}
   };
   std::unordered_map<std::uint64_t, Agent> agents_;  ///< by peer, as it joined
+  std::size_t workers_ = 0;                          ///< of all of them
   Membership membership_;
   KvStore store_;
   RestoredWrites restored_;

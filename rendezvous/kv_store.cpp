@@ -44,9 +44,13 @@ KvLimits kv_limits_for(std::size_t workers) {
   return limits;
 }
 
-// A coordinator's store has no more waiters, whatever number of workers a node says it has.
+// Bounded, whatever number of workers a node says it has.
 std::size_t kv_bytes_in_flight(std::size_t workers) {
   return std::min(kPlacesOfWorker * workers, KvLimits{}.waiters) * (kMaxValue + kOverhead);
+}
+
+void KvStore::allow_workers(std::size_t workers) {
+  limits_.waiters = std::max(limits_.waiters, kv_limits_for(workers).waiters);
 }
 
 KvStore::Answers KvStore::request(PeerId peer, KvRequest request, Instant now) {

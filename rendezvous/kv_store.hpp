@@ -40,6 +40,9 @@ class KvStore {
 
   explicit KvStore(KvLimits limits = {}) : limits_{limits} {}
 
+  /// At least the limits for a job of so many workers, from now on.
+  void allow_workers(std::size_t workers);
+
   /// @return the replies to send now, each with its peer; a wait that isn't over adds nothing.
   Answers request(PeerId peer, KvRequest request, Instant now);
   /// One part of an agent's replay after an election. Waiters whose condition it fulfils are

@@ -4,6 +4,8 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
+
 using namespace acc;
 using namespace acc::rendezvous;
 using namespace acc::rendezvous::test;
@@ -80,9 +82,9 @@ struct Elected {
     }
     coordinator = std::make_unique<Coordinator>(loop.io, options, result, voters, std::move(hooks));
   }
-  Agent& third_comes() {
+  Agent& third_comes(std::uint32_t workers = 1) {
     auto [ours, theirs] = link_inside(loop.io);
-    return third_comes(ours, theirs);
+    return third_comes(ours, theirs, workers);
   }
   Agent& third_comes_over_a_socket(std::uint32_t workers = 1) {
     auto [one, other] = socket_pair();
@@ -151,6 +153,31 @@ SCENARIO("a worker asks the store right after an election", "[rendezvous][coordi
     third.says(Heartbeat{.heartbeat = 1});
     REQUIRE(job.loop.until([&] { return !job.first.replies.empty(); }));
     CHECK(job.first.replies[0].status == KvReply::Status::missing);
+  }
+}
+
+TEST_CASE("a barrier of more workers than a store has waiters by default was full",
+          "[rendezvous][coordinator]") {
+  constexpr std::uint32_t kOfThird = 4096;
+  Elected job;
+  auto& third = job.third_comes(kOfThird);
+  job.all_say_heartbeat();
+  KvRequest arrival;
+  arrival.op = KvRequest::Op::barrier;
+  arrival.key = "barrier";
+  arrival.count = kOfThird + 2;
+  arrival.timeout = 60s;
+  const auto arrives = [&](Agent& agent, std::uint64_t id) {
+    arrival.id = id;
+    agent.says(arrival);
+  };
+  for (std::uint64_t id = 1; id <= kOfThird; ++id) arrives(third, id);
+  arrives(job.first, 1);
+  arrives(job.second, 1);
+  REQUIRE(job.loop.until([&] { return third.replies.size() == kOfThird; }, 20s));
+  for (auto* agent : {&third, &job.first, &job.second}) {
+    const auto is_ok = [](const KvReply& reply) { return reply.status == KvReply::Status::ok; };
+    CHECK(std::ranges::all_of(agent->replies, is_ok));
   }
 }
 
