@@ -68,8 +68,9 @@ struct ChannelHandlers {
 };
 
 /// One ordered stream of frames between two processes, plain or TLS, on one loop. The peer's first
-/// frame has at most kMaxFirstFrame bytes, later ones kMaxFrame. The owner holds the only lasting
-/// reference: dropping it closes the connection immediately and calls no handler.
+/// frame has at most kMaxFirstFrame bytes, unless allow_large_answer() was called, later ones
+/// kMaxFrame. The owner holds the only lasting reference: dropping it closes the connection
+/// immediately and calls no handler.
 class Channel : public std::enable_shared_from_this<Channel> {
  public:
   using Socket = boost::asio::basic_stream_socket<boost::asio::ip::tcp,
@@ -95,6 +96,10 @@ class Channel : public std::enable_shared_from_this<Channel> {
   /// What a close by the peer before its first byte means: a refusal, for this reason
   /// (Cause::authentication). Empty: nothing in particular.
   void explain_early_end(std::string why) { early_end_ = std::move(why); }
+
+  /// Dialling side: the first frame may have kMaxFrame bytes. It may be the end of the job, with
+  /// all texts of a failure.
+  void allow_large_answer() { splitter_.set_max_frame(kMaxFrame); }
 
   /// Sends whole frames. What the kernel doesn't accept immediately is queued.
   /// @return false: the channel was closed, or is now because the queue is full

@@ -174,6 +174,7 @@ void Dial::shake_hands() {
   channel_ =
       std::make_shared<Channel>(io_, UniqueFd{socket_.release()}, options_.tls, options_.channel);
   channel_->explain_early_end(expected_refusal_);
+  channel_->allow_large_answer();
   channel_->start({.on_open =
                        [weak = weak_from_this()] {
                          if (const auto self = weak.lock()) self->succeed();

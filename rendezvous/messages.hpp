@@ -26,7 +26,7 @@ inline constexpr std::uint16_t kVersionMinor = 0;
 
 /// Bytes, including the header; a longer one closes the connection.
 inline constexpr std::size_t kMaxFrame = std::size_t{1024} * 1024;
-/// Until the peer is welcomed.
+/// The first frame to a listener, before its sender is welcomed.
 inline constexpr std::size_t kMaxFirstFrame = std::size_t{16} * 1024;
 inline constexpr std::size_t kMaxText = 4096;  ///< bytes of any text except values of the store
 inline constexpr std::size_t kMaxFacts = 16;

@@ -154,7 +154,6 @@ void Process::on_uplink_bytes(std::string_view bytes) {
   while (uplink_ == link && !ended_) {
     const auto frame = read(bytes, uplink_splitter_, is_first);
     if (!frame) return;
-    uplink_splitter_.set_max_frame(kMaxFrame);
     if (world_.history().is_on() && !is_beat(frame->message)) note("hears " + show(*frame));
     if (const auto* reply = std::get_if<KvReply>(&frame->message)) {
       on_inquiry_answer(*reply);

@@ -45,7 +45,7 @@ void Process::carry_out(const MembershipActions& actions) {
 
 void Process::act(const DialTo& dial) {
   if (uplink_) world_.network().close(*uplink_);
-  uplink_splitter_ = FrameSplitter{};
+  uplink_splitter_ = FrameSplitter{kMaxFrame};  // as Dial
   uplink_recent_.clear();
   const auto host = dial.here ? std::optional{host_} : world_.host_at(dial.to);
   dialed_ = dial.to.host + (dial.here ? " (here)" : "");

@@ -270,6 +270,28 @@ TEST_CASE("a first frame may not be large", "[rendezvous][listener]") {
   CHECK_THAT(host.turned_away.at(0).what, Contains("are allowed"));
 }
 
+TEST_CASE("a node that returned after the job's end read none of it: its error texts were too long",
+          "[rendezvous][listener]") {
+  const bool is_tls = GENERATE(false, true);
+  CAPTURE(is_tls);
+  Loop loop;
+  Host host{loop, is_tls ? tls_at(secret()) : plain_at()};
+  const Guest guest{loop, is_tls ? dial_to(host.at(), secret()) : dial_to(host.at())};
+  REQUIRE(loop.until([&] { return host.peers.size() == 1; }));
+  Close close;
+  close.first.emplace();
+  const std::string longest(kMaxText, 'x');
+  for (auto* text : {&close.first->error, &close.first->traceback, &close.first->last_lines,
+                     &close.first->error_lines})
+    *text = longest;
+  const auto frame = encode({}, close);
+  REQUIRE(frame.size() > kMaxFirstFrame);
+  host.peers[0]->channel->send(frame);
+  REQUIRE(loop.until([&] { return !guest.frames.empty() || !guest.closed.empty(); }));
+  REQUIRE(guest.frames.size() == 1);
+  CHECK(guest.frames[0] == frame);
+}
+
 SCENARIO("somebody recorded a node's bytes and plays them again", "[rendezvous][listener]") {
   Loop loop;
   auto options = tls_at(secret());
