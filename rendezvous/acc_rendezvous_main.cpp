@@ -3,31 +3,19 @@
 
 #include "common/duration.hpp"
 #include "common/exit_codes.hpp"
-#include "common/host_name.hpp"
-#include "common/log.hpp"
-#include "common/random.hpp"
 #include "common/text.hpp"
 #include "common/version.hpp"
-#include "rendezvous/coordinator.hpp"
-#include "rendezvous/last_leader_file.hpp"
-#include "rendezvous/listener.hpp"
+#include "rendezvous/job_server.hpp"
 #include "rendezvous/lookup.hpp"
-#include "rendezvous/own_address.hpp"
-#include "rendezvous/peer_text.hpp"
-#include "rendezvous/secret.hpp"
 
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
-#include <boost/asio/steady_timer.hpp>
 
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,8 +24,6 @@ namespace {
 
 using namespace acc;
 using namespace acc::rendezvous;
-
-constexpr const char* kAnyAddress = "::";
 
 constexpr std::string_view kHelp =
     "usage: acc-rendezvous [--listen ADDRESS] [--port PORT] [--secret_file FILE | --insecure]\n"
@@ -54,12 +40,7 @@ constexpr std::string_view kHelp =
     "  --dead_after TIME   silence after which a node counts as lost; default 5s\n"
     "  --lease TIME        how long workers live without this process; default 2 x dead_after\n";
 
-struct Wishes {
-  HostPort at{"", 29400};
-  std::string secret_file;
-  bool is_insecure = false;
-  Timings timings;
-};
+using Wishes = JobServerOptions;
 
 void say(const std::string& text) { std::fprintf(stderr, "acc-rendezvous: %s\n", text.c_str()); }
 
@@ -125,160 +106,13 @@ std::string take(Wishes& wishes, std::string_view name, const std::string& value
   return {};
 }
 
-class Server {
- public:
-  Server(boost::asio::io_context& io, const Wishes& wishes)
-      : io_{io}, wishes_{wishes}, last_leader_timer_{io} {
-    renew_notes();
-  }
-
-  /// At the first of these addresses that is one of this host. @return 0, or the exit code of the
-  /// failure
-  int open(const std::vector<std::string>& addresses) {
-    Result<void> opened{};
-    for (const auto& address : addresses) {
-      const bool is_hidden = is_name_on_loopback(wishes_.at.host, address);
-      opened = listen(is_hidden ? kAnyAddress : address);
-      if (opened && is_hidden)
-        say(wishes_.at.host + " is " + address +
-            " on this machine (/etc/hosts?), which others can't reach: listening on all its "
-            "addresses");
-      if (opened || !is_no_own_address(opened.error())) break;
-    }
-    if (opened) return 0;
-    say(opened.error().what);
-    return to_int(ExitCode::failure);  // as acc-launch
-  }
-
- private:
-  Result<void> listen(const std::string& address) {
-    ListenOptions options;
-    options.at = {address, wishes_.at.port};
-    options.is_dual_stack = address == kAnyAddress;
-    options.is_insecure = wishes_.is_insecure;
-    options.channel.heartbeat_timeout = wishes_.timings.heartbeat_timeout;
-    std::string words;
-    const auto places = secret_places(wishes_.secret_file);
-    const bool is_loopback = address == "127.0.0.1" || address == "::1";
-    if (!wishes_.is_insecure && (!is_loopback || is_secret_named(places))) {
-      const auto secret = load_secret(places);
-      if (!secret) return secret.error();
-      options.tls = TlsContext::for_listening(*secret);
-      words = "secret: " + secret->path + ", key id " + secret->keys.front().id;
-    }
-    auto opened = Listener::open(io_, options);
-    if (!opened) return opened.error();
-    if (!words.empty()) say(words);
-    is_everywhere_ = options.is_dual_stack;
-    listener_ = std::move(*opened);
-    listener_->start([this](std::shared_ptr<Channel> channel,
-                            std::string_view first) { greet(std::move(channel), first); },
-                     [](const TurnedAway& who) {
-                       say("turned away a connection from " + who.source + ": " + who.what);
-                     });
-    say("listening at " + describe(listener_->at()) +
-        (options.tls           ? ""
-         : wishes_.is_insecure ? ", insecure"
-                               : ", loopback only"));
-    return {};
-  }
-
-  void greet(std::shared_ptr<Channel> channel, std::string_view first) {
-    const auto frame = decode_of_peer(first);
-    if (const auto* moved = frame ? std::get_if<LeaderMoved>(&frame->message) : nullptr) {
-      // This process was restarted, and the job has elected a coordinator meanwhile: redirect the
-      // agents that wait here.
-      const auto job = jobs_.find(moved->job);
-      const bool is_proved = !channel->is_tls() || channel->proof().job == moved->job;
-      if (is_proved && job != jobs_.end() && job->second.coordinator)
-        job->second.coordinator->moved(moved->to);
-      return channel->close();
-    }
-    const auto* join = frame ? std::get_if<Join>(&frame->message) : nullptr;
-    const bool is_proved =
-        join != nullptr && (!channel->is_tls() || channel->proof().job == join->job);
-    if (!is_proved) {
-      say("turned away " + describe(channel->peer()) + ": " +
-          (!frame            ? frame.error().what
-           : join == nullptr ? "it doesn't join"
-                             : "its key is for another job"));
-      return channel->close();
-    }
-    auto& job = jobs_[join->job];
-    // Where all went before the first round, the next who come may be started with other options.
-    if (!job.coordinator || job.coordinator->is_deserted()) begin(job, join->job);
-    job.coordinator->admit(PeerId{++peers_}, link_over(std::move(channel)), *join);
-  }
-
-  struct Job {
-    std::optional<LastLeaderFile> note;
-    std::unique_ptr<Coordinator> coordinator;
-  };
-
-  void begin(Job& job, const std::string& name) {
-    job.note.emplace(name, listener_->at().port);
-    const auto left_ago = job.note->age();
-    const auto& times = wishes_.timings;
-    MembershipOptions options;
-    options.is_restarted_seed = left_ago && *left_ago < (times.lease + times.heartbeat_timeout) * 2;
-    options.job = name;
-    options.name = "acc-rendezvous@" + host_name();
-    const auto at = listener_->at();
-    options.where = is_everywhere_ ? host_name() + ":" + std::to_string(at.port) : describe(at);
-    options.timings = wishes_.timings;
-    options.seed = random_number();
-    const std::string prefix = "job " + printable(name) + ": ";
-    Coordinator::Hooks hooks;
-    hooks.tell = [prefix](const std::string& text, bool) { say(prefix + text); };
-    hooks.stepped_down = [this, name, prefix](const std::string& why) {
-      say(prefix + why);
-      end(name);
-    };
-    hooks.job_over = [this, name, prefix](const Close& close) {
-      say(prefix + "over, exit code " + std::to_string(close.exit_code) +
-          (close.reason.empty() ? "" : ": " + close.reason));
-      constexpr Millis kCloseLimit{5'000};
-      jobs_[name].note->remove();
-      jobs_[name].coordinator->when_all_left(kCloseLimit, [this, name] { end(name); });
-    };
-    say(prefix + "begins");
-    job.coordinator = std::make_unique<Coordinator>(io_, std::move(options), std::move(hooks));
-  }
-
-  void renew_notes() {
-    for (const auto& [name, job] : jobs_) {
-      if (job.coordinator && job.coordinator->membership().has_round() &&
-          job.coordinator->membership().phase() != MembershipPhase::closed)
-        job.note->renew();
-    }
-    last_leader_timer_.expires_after(wishes_.timings.heartbeat_timeout / 2);
-    last_leader_timer_.async_wait([this](boost::system::error_code error) {
-      if (!error) renew_notes();
-    });
-  }
-
-  void end(const std::string& name) {
-    std::shared_ptr<Coordinator> ended{std::move(jobs_[name].coordinator)};  // it is on the stack
-    jobs_.erase(name);
-    boost::asio::post(io_, [ended] {});
-  }
-
-  boost::asio::io_context& io_;
-  Wishes wishes_;
-  std::shared_ptr<Listener> listener_;
-  bool is_everywhere_ = false;  ///< it listens at all addresses
-  std::map<std::string, Job> jobs_;
-  boost::asio::steady_timer last_leader_timer_;
-  std::uint64_t peers_ = 0;
-};
-
 int serve(const Wishes& wishes) {
   boost::asio::io_context io{1};
-  Server server{io, wishes};
+  JobServer server{io, wishes, say};
   int code = 0;
   std::shared_ptr<Lookup> lookup;
   if (wishes.at.host.empty()) {
-    code = server.open({kAnyAddress});
+    code = server.open({JobServer::kAnyAddress});
   } else {
     lookup = std::make_shared<Lookup>(io);
     lookup->start(wishes.at, [&](const Lookup::Endpoints& found, const std::string& failed) {

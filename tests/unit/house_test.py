@@ -143,7 +143,7 @@ FLOORS = {
                  "coordinator_client coordinator_client_* kv_store kv_replay restored_writes answered_requests store_questions leadership etcd_json etcd_records admission",
         "connections": "deadline_timer tls lookup own_address port_holder socket_users channel channel_read link listener own_listener dialer last_leader_file",
         "etcd": "etcd_access etcd_tls etcd_credentials etcd_http etcd_base64 etcd_refusal etcd_client etcd_leadership etcd_candidate",
-        "programs": "coordinator successor_notice rival_watch seed_guard rendezvous_client rendezvous_client_* acc_rendezvous_main",
+        "programs": "coordinator job_server successor_notice rival_watch seed_guard rendezvous_client rendezvous_client_* acc_rendezvous_main",
     },
 }
 # Words that were replaced, each with the term to use (docs/architecture.md, glossary). They are refused in comments and
