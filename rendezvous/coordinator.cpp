@@ -6,6 +6,8 @@
 
 #include <boost/asio/post.hpp>
 
+#include <algorithm>
+
 namespace acc::rendezvous {
 
 Coordinator::Coordinator(boost::asio::io_context& io, MembershipOptions options, Hooks hooks)
@@ -45,7 +47,9 @@ void Coordinator::admit(PeerId peer, std::shared_ptr<Link> link, const Join& joi
   if (restored_.is_complete(join.node)) whole_.insert(peer.value());
   const Alive::Watch watch = alive_.watch();
   perform(membership_.joined(peer, join, address, time_of_event()));
-  if (watch.is_alive()) await_replay(peer);
+  if (!watch.is_alive()) return;
+  await_replay(peer);
+  if (uninformed_.erase(join.node.name) > 0) check_left();
 }
 
 // The members of a round are among these agents, so the store is large enough for its barriers.
@@ -126,9 +130,12 @@ void Coordinator::await_replay(PeerId peer) {
 // After an election the store is refilled with each agent's writes. Requests before that could only
 // get wrong answers: "missing", a counter too low.
 bool Coordinator::is_restoring() const {
+  const auto has_replayed = [this](const Place& place) {
+    const auto peer = membership_.peer_of(place);
+    return peer && whole_.contains(peer->value());
+  };
   return membership_.is_recovering(boot_now()) &&
-         !membership_.are_members_among(
-             [this](PeerId peer) { return whole_.contains(peer.value()); });
+         !std::ranges::all_of(membership_.places(), has_replayed);
 }
 
 void Coordinator::answer_held() {
@@ -237,7 +244,14 @@ void Coordinator::act(const StepDown& a) {
   hooks_.stepped_down(a.why);
 }
 
-void Coordinator::act(const JobOver& a) { hooks_.job_over(a.close); }
+// Its agents receive the end over their links; one without a link hears it when it returns.
+void Coordinator::act(const JobOver& a) {
+  const auto& places = membership_.places();
+  for (std::size_t rank = 0; rank < places.size(); ++rank) {
+    if (places[rank].link_lost && !places[rank].gone) uninformed_.insert(places.name_of(rank));
+  }
+  hooks_.job_over(a.close);
+}
 
 void Coordinator::carry_out(std::uint64_t peer, KvRequest request) {
   if (const auto agent = agents_.find(peer); agent != agents_.end()) {
@@ -296,6 +310,7 @@ void Coordinator::when_all_left(Millis limit, std::function<void()> done) {
     if (error) return;
     for (auto& [peer, link] : links_) link->close();
     links_.clear();
+    uninformed_.clear();
     check_left();
   }));
   check_left();
@@ -306,7 +321,7 @@ bool Coordinator::is_deserted() const {
 }
 
 void Coordinator::check_left() {
-  if (!all_left_ || !links_.empty()) return;
+  if (!all_left_ || !links_.empty() || !uninformed_.empty()) return;
   close_deadline_.cancel();
   boost::asio::post(io_, std::exchange(all_left_, {}));
 }

@@ -59,7 +59,8 @@ class Coordinator {
   /// Closes all links, and calls the hook.
   void step_down(const std::string& why) { act(StepDown{why}); }
   /// Calls `done` when all agents have received the end of the job and disconnected, or after
-  /// `limit`.
+  /// `limit`. Members whose connection was lost before the end, and that don't count as lost
+  /// themselves, are waited for: they return.
   void when_all_left(Millis limit, std::function<void()> done);
 
   /// Its own node has left the job: calls `done` when the others can do without this coordinator.
@@ -124,6 +125,7 @@ class Coordinator {
   DeadlineTimer timer_;
   boost::asio::steady_timer close_deadline_;
   std::function<void()> all_left_;
+  std::set<std::string> uninformed_;  ///< members without a connection as the job ended
   std::function<void()> dispensable_;
   Alive alive_;
 };

@@ -146,14 +146,10 @@ class Membership {
   [[nodiscard]] bool is_recovering(Instant now) const {
     return recovering_until_ && now < *recovering_until_;
   }
-  /// True if each member of the round is connected, through one of those peers.
-  template <class Among>
-  [[nodiscard]] bool are_members_among(Among among) const {
-    return std::ranges::all_of(places_, [&](const Place& place) {
-      if (place.node == kNoNode) return false;
-      const auto& peer = nodes_[place.node].peer;
-      return peer && among(*peer);
-    });
+  [[nodiscard]] const PlaceTable& places() const { return places_; }
+  /// By which its member is connected now; nothing: it isn't.
+  [[nodiscard]] std::optional<PeerId> peer_of(const Place& place) const {
+    return place.node == kNoNode ? std::nullopt : nodes_[place.node].peer;
   }
   /// True if the other nodes can do without this coordinator, whose own node has left: a round runs
   /// whose members can elect a successor, nobody is left, or the job is over.

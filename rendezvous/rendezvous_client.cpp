@@ -303,13 +303,13 @@ void RendezvousClient::when_dispensable(std::function<void()> done) {
 
 void RendezvousClient::end(std::function<void()> done) {
   if (seed_guard_) seed_guard_->stop();
-  listener_.stop();
   is_ending_ = true;
   // A coordinator that leaves in the middle of the job has nothing to announce: the others detect
   // its loss, and elect.
   const bool has_news =
       coordinator_ && coordinator_->membership().phase() == MembershipPhase::closed;
   if (!has_news) {
+    listener_.stop();
     if (etcd_) etcd_->withdraw();
     successor_notice_.reset();
     std::shared_ptr<Coordinator> ended{std::move(coordinator_)};  // it may be on the stack

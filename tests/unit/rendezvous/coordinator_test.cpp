@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include <algorithm>
+#include <optional>
 
 using namespace acc;
 using namespace acc::rendezvous;
@@ -34,6 +35,7 @@ Join vote_of(std::uint32_t node_rank) {
 struct Agent {
   std::shared_ptr<Link> link;
   std::vector<KvReply> replies;
+  std::optional<Close> close;  ///< the end of the job
   std::uint64_t stamp = 0;  ///< the coordinator's newest
   std::uint32_t acks = 0;   ///< of its heartbeats
   std::string lost;
@@ -41,6 +43,10 @@ struct Agent {
     Link::Handlers on;
     on.on_frame = [this](const Frame& frame) {
       if (const auto* reply = std::get_if<KvReply>(&frame.message)) replies.push_back(*reply);
+      if (const auto* end = std::get_if<Close>(&frame.message)) {
+        close = *end;
+        link->close();
+      }
       if (const auto* welcome = std::get_if<Welcome>(&frame.message)) stamp = welcome->stamp;
       if (const auto* ack = std::get_if<HeartbeatAck>(&frame.message)) {
         stamp = ack->stamp;
@@ -82,9 +88,9 @@ struct Elected {
     }
     coordinator = std::make_unique<Coordinator>(loop.io, options, result, voters, std::move(hooks));
   }
-  Agent& third_comes(std::uint32_t workers = 1) {
+  Agent& third_comes(std::uint32_t workers = 1, NodeState state = NodeState::running) {
     auto [ours, theirs] = link_inside(loop.io);
-    return third_comes(ours, theirs, workers);
+    return third_comes(ours, theirs, workers, state);
   }
   Agent& third_comes_over_a_socket(std::uint32_t workers = 1) {
     auto [one, other] = socket_pair();
@@ -109,11 +115,12 @@ struct Elected {
 
  private:
   Agent& third_comes(std::shared_ptr<Link> ours, std::shared_ptr<Link> theirs,
-                     std::uint32_t workers = 1) {
+                     std::uint32_t workers = 1, NodeState state = NodeState::running) {
     third.link = std::move(ours);
     third.start();
     Join join = vote_of(2);
     join.slots = workers;
+    join.state = state;
     coordinator->admit(PeerId{++last_peer}, std::move(theirs), join);
     return third;
   }
@@ -153,6 +160,51 @@ SCENARIO("a worker asks the store right after an election", "[rendezvous][coordi
     third.says(Heartbeat{.heartbeat = 1});
     REQUIRE(job.loop.until([&] { return !job.first.replies.empty(); }));
     CHECK(job.first.replies[0].status == KvReply::Status::missing);
+  }
+}
+
+SCENARIO("the coordinator of a job that has ended stays until its members know",
+         "[rendezvous][coordinator]") {
+  Elected job;
+  job.third_comes();
+  job.all_say_heartbeat();
+  const auto ends = [&](bool is_third_cut_off) {
+    job.third.says(Completed{});
+    if (is_third_cut_off) {
+      job.loop.until([] { return false; }, 20ms);
+      job.third.link->close();
+      job.loop.until([] { return false; }, 20ms);
+    }
+    job.first.says(Completed{});
+    job.second.says(Completed{});
+    REQUIRE(job.loop.until([&] { return job.first.close && job.second.close; }));
+  };
+  bool is_done = false;
+  const auto waits = [&](Millis limit) {
+    job.coordinator->when_all_left(limit, [&] { is_done = true; });
+  };
+  WHEN("all have a connection") {
+    ends(false);
+    const auto since = std::chrono::steady_clock::now();
+    waits(2s);
+    THEN("nothing is waited for") {
+      REQUIRE(job.loop.until([&] { return is_done; }));
+      CHECK(std::chrono::steady_clock::now() - since < 500ms);
+    }
+  }
+  WHEN("the connection of one was lost as the job ended") {
+    ends(true);
+    THEN("it is waited for, and hears the end as it returns") {
+      waits(10s);
+      CHECK_FALSE(job.loop.until([&] { return is_done; }, 100ms));
+      job.third_comes(1, NodeState::completed);
+      REQUIRE(job.loop.until([&] { return is_done && job.third.close; }));
+      CHECK(job.third.close->outcome == Outcome::succeeded);
+    }
+    THEN("it isn't waited for longer than the limit") {
+      waits(100ms);
+      CHECK(job.loop.until([&] { return is_done; }, 5s));
+    }
   }
 }
 
