@@ -118,6 +118,25 @@ class OneHost(JobTest):
             self.assertEqual(job.wait(), 143, job.stderr)
         self.assertEqual(etcd.keys(), [])
 
+    def test_a_spare_that_slept_through_the_end_of_its_job_ran_it_again(self):
+        etcd = Etcd("127.0.0.1")
+        self.addCleanup(etcd.close)
+        elastic, work = f"--nnodes 1:2 --dead_after {SLACK:g}s", f"run={8 * SLACK:g}s"
+        for name in "ab":
+            self.start(name, etcd.url, work, elastic)
+        until(lambda: len(history.load(self.diaries)) == 4, "four workers", 10)
+        spare = self.start("c", etcd.url, work, elastic)
+        until(lambda: "as a spare" in spare.stderr, "a spare", 10)
+        os.kill(spare.agent, signal.SIGSTOP)  # the coordinator closes its connection after a second: no word of the end waits there
+        for name in "ab":
+            self.assertEqual(self.jobs[name].wait(), 0, self.jobs[name].stderr)
+        self.assertEqual(etcd.keys(), [])
+        os.kill(spare.agent, signal.SIGCONT)
+        self.assertEqual(spare.wait(), 69, spare.stderr)
+        self.assertIn("etcd knows nothing of job 'none' any more", spare.stderr)
+        self.assertEqual(len(history.load(self.diaries)), 4)
+        self.assertEqual(etcd.keys(), [])
+
     def test_without_etcd_the_endpoint_and_the_cure_are_told_within_10_seconds(self):
         port = free_port()
         job = self.start("a", f"http://127.0.0.1:{port}", "run=1s", "--join_timeout 3s")
