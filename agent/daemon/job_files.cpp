@@ -98,7 +98,11 @@ Result<JobFiles> read_job_files(const std::string& folder, uid_t daemon) {
   DIR* const entries = copy >= 0 ? ::fdopendir(copy) : nullptr;
   if (entries == nullptr) return system_error(errno, "read the job files of '" + folder + "'");
   std::vector<std::string> names;
-  while (const dirent* entry = ::readdir(entries)) {
+  int failed = 0;
+  while (errno = 0, true) {
+    const dirent* const entry = ::readdir(entries);
+    failed = errno;
+    if (entry == nullptr) break;
     const std::string_view name{entry->d_name};
     const bool is_job = std::ranges::any_of(
         kEndings, [name](std::string_view ending) { return name.ends_with(ending); });
@@ -106,6 +110,8 @@ Result<JobFiles> read_job_files(const std::string& folder, uid_t daemon) {
     if (names.size() > kMost) break;
   }
   ::closedir(entries);
+  // The jobs of files that weren't seen would be stopped.
+  if (failed != 0) return system_error(failed, "read the job files of '" + folder + "'");
   std::ranges::sort(names, {}, order_of);
   for (const auto& name : names) {
     const std::string stem = stem_of(name);

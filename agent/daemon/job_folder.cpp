@@ -28,6 +28,17 @@ constexpr int kJobFolderFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 
 Error failure_of(const std::string& what) { return system_error(errno, what); }
 
+/// As the file of that path, in the words of the system.
+Error unread(const Error& error, const std::string& path) {
+  return system_error(error.errnum, "read '" + path + "'");
+}
+
+/// Of a job's record: it is none, now and later. Other errors of the system may be over soon.
+bool is_damage(const Error& error) {
+  const int why = error.errnum;
+  return why == 0 || why == ENOENT || why == ENOTDIR || why == ELOOP;
+}
+
 Result<UniqueFd> make_folder(int parent, const std::string& name, mode_t mode) {
   if (::mkdirat(parent, name.c_str(), mode) != 0 && errno != EEXIST)
     return failure_of("create folder '" + name + "'");
@@ -172,34 +183,42 @@ Result<void> StateFolder::set_aside(const std::string& name, std::string& moved_
   return {};
 }
 
-StateFolder::Contents StateFolder::read_jobs() {
+Result<StoredJob> StateFolder::read_job(const std::string& name) const {
+  const UniqueFd folder{::openat(jobs_.get(), name.c_str(), kJobFolderFlags)};
+  if (!folder) return failure_of("open the folder");
+  const auto text = read_user_file(folder.get(), kRecord, ::geteuid(), kMaxJobFile);
+  if (text.has_error()) return text.error();
+  auto decoded = decode_job(*text);
+  if (decoded.has_value() && decoded->id != name)
+    return Error{Errc::malformed, "job.json: it is of the job " + decoded->id};
+  return decoded;
+}
+
+Result<StateFolder::Contents> StateFolder::read_jobs() {
+  const auto files = entries_of(state_.get(), path_);
+  if (files.has_error()) return files.error();
+  const auto names = entries_of(jobs_.get(), path_ + "/jobs");
+  if (names.has_error()) return names.error();
   Contents contents;
-  for (const auto& name : entries_of(state_.get())) {  // of a check of a job file that was cut off
+  for (const auto& name : *names) {
+    if (name.starts_with(kHalfMade)) continue;
+    auto job = read_job(name);
+    if (job.has_value())
+      contents.jobs.push_back(std::move(*job));
+    else if (is_damage(job.error()))
+      contents.damaged.push_back({name, job.error().what, ""});
+    else
+      return unread(job.error(), job_path(name) + '/' + kRecord);
+  }
+  for (const auto& name : *files) {  // of a check of a job file that was cut off
     if (is_check_file(name)) ::unlinkat(state_.get(), name.c_str(), 0);
   }
-  for (const auto& name : entries_of(jobs_.get())) {
-    if (name.starts_with(kHalfMade)) {
-      (void)remove_tree(jobs_.get(), name);  // what resists is harmless
-      continue;
-    }
-    const auto job = [&]() -> Result<StoredJob> {
-      const UniqueFd folder{::openat(jobs_.get(), name.c_str(), kJobFolderFlags)};
-      if (!folder) return failure_of("open the folder");
-      const auto text = read_user_file(folder.get(), kRecord, ::geteuid(), kMaxJobFile);
-      if (text.has_error()) return text.error();
-      auto decoded = decode_job(*text);
-      if (decoded.has_value() && decoded->id != name)
-        return Error{Errc::malformed, "job.json: it is of the job " + decoded->id};
-      return decoded;
-    }();
-    if (job.has_value()) {
-      contents.jobs.push_back(*job);
-      continue;
-    }
-    Damaged damaged{name, job.error().what, ""};
-    if (const auto moved = set_aside(name, damaged.moved_to); moved.has_error())
+  for (const auto& name : *names) {
+    if (name.starts_with(kHalfMade)) (void)remove_tree(jobs_.get(), name);  // or it is harmless
+  }
+  for (auto& damaged : contents.damaged) {
+    if (const auto moved = set_aside(damaged.id, damaged.moved_to); moved.has_error())
       damaged.why += "; " + moved.error().what;
-    contents.damaged.push_back(std::move(damaged));
   }
   return contents;
 }
@@ -271,11 +290,14 @@ Result<void> StateFolder::drop_job(const JobId& id) {
   return sync_folder(jobs_.get(), "the folder of jobs");
 }
 
-std::vector<StateFolder::Trash> StateFolder::trash() const {
+Result<std::vector<StateFolder::Trash>> StateFolder::trash() const {
   std::vector<Trash> found;
   const UniqueFd trash{::openat(state_.get(), "trash", kJobFolderFlags)};
-  if (!trash) return found;
-  for (const auto& name : entries_of(trash.get())) {
+  if (!trash && errno == ENOENT) return found;
+  if (!trash) return failure_of("open the folder of removed jobs");
+  const auto names = entries_of(trash.get(), path_ + "/trash");
+  if (names.has_error()) return names.error();
+  for (const auto& name : *names) {
     struct stat info {};
     const auto user = name + "/user";
     const bool is_known = uncover_and_stat(trash.get(), user.c_str(), info);

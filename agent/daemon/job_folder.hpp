@@ -34,9 +34,10 @@ class StateFolder {
     std::vector<StoredJob> jobs;
     std::vector<Damaged> damaged;
   };
-  /// All jobs. What can't be read is set aside in STATE/damaged, and named; what a crash left
-  /// half made is removed.
-  [[nodiscard]] Contents read_jobs();
+  /// All jobs. A record that is missing or says nothing is set aside in STATE/damaged with its
+  /// folder, and named; what a crash left half made is removed. An error: one can't be read now,
+  /// and nothing was changed.
+  [[nodiscard]] Result<Contents> read_jobs();
 
   /// A folder for a new job, with its record and its user's part. `config`: of a jobs.d file;
   /// null: none.
@@ -50,7 +51,7 @@ class StateFolder {
     std::string name;
     uid_t uid = 0;  ///< whose job it was
   };
-  [[nodiscard]] std::vector<Trash> trash() const;
+  [[nodiscard]] Result<std::vector<Trash>> trash() const;
   [[nodiscard]] Result<void> remove_trash(const std::string& name);
   /// A descriptor of jobs/ID/user.
   [[nodiscard]] Result<UniqueFd> open_user_folder(const JobId& id) const;
@@ -73,6 +74,7 @@ class StateFolder {
 
  private:
   StateFolder() = default;
+  [[nodiscard]] Result<StoredJob> read_job(const std::string& name) const;
   Result<void> set_aside(const std::string& name, std::string& moved_to);
 
   std::string path_;

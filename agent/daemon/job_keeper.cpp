@@ -75,12 +75,20 @@ void JobKeeper::spawn(const char* what, awaitable<void> work) {
 
 // ---- start and adoption ----
 
+// A guess would start jobs beside those that live.
+static Error without_state(Error error) {
+  error.what = "what runs on this node can't be known now, and no job was touched: " + error.what;
+  return error;
+}
+
 awaitable<Result<void>> JobKeeper::start() {
   auto folder = StateFolder::open(settings_.state_folder);
   if (folder.has_error()) co_return folder.error();
   folder_ = std::move(*folder);
-  std::function<StateFolder::Contents()> read = [this] { return folder_->read_jobs(); };
-  auto contents = co_await on_pool(*files_, std::move(read));
+  std::function<Result<StateFolder::Contents>()> read = [this] { return folder_->read_jobs(); };
+  auto found = co_await on_pool(*files_, std::move(read));
+  if (found.has_error()) co_return without_state(found.error());
+  auto& contents = *found;
   std::function<Result<void>()> claim = [this, &contents] {
     return claim_state_folder(*folder_, own_machine(), contents.jobs, settings_.job_files);
   };

@@ -121,9 +121,19 @@ awaitable<Result<void>> JobPruner::drop(JobPtr job) {
 
 void JobPruner::empty_trash_later() { parts_.spawn("empty trash", empty_trash()); }
 
+// What can't be read now is looked at again with the next removal.
+awaitable<std::vector<StateFolder::Trash>> JobPruner::trash(boost::asio::thread_pool& pool) {
+  std::function<Result<std::vector<StateFolder::Trash>>()> look = [this] {
+    return parts_.folder.trash();
+  };
+  auto found = co_await on_pool(pool, std::move(look));
+  if (found.has_value()) co_return std::move(*found);
+  log::warn("trash_not_empty", {{"why", found.error().what}});
+  co_return std::vector<StateFolder::Trash>{};
+}
+
 awaitable<void> JobPruner::empty_trash() {
-  std::function<std::vector<StateFolder::Trash>()> look = [this] { return parts_.folder.trash(); };
-  for (const auto& one : co_await on_pool(parts_.files, std::move(look))) empty_trash_of(one.uid);
+  for (const auto& one : co_await trash(parts_.files)) empty_trash_of(one.uid);
 }
 
 void JobPruner::empty_trash_of(uid_t uid) {
@@ -145,10 +155,7 @@ awaitable<void> JobPruner::remove_all_of(uid_t uid) {
 
 awaitable<void> JobPruner::remove_folders_of(uid_t uid) {
   while (std::exchange(removing_[uid], false)) {
-    std::function<std::vector<StateFolder::Trash>()> look = [this] {
-      return parts_.folder.trash();
-    };
-    for (const auto& one : co_await on_pool(slow(Slow::removing), std::move(look))) {
+    for (const auto& one : co_await trash(slow(Slow::removing))) {
       if (one.uid != uid) continue;
       std::function<Result<void>()> remove = [this, one] {
         return parts_.folder.remove_trash(one.name);

@@ -51,6 +51,7 @@ class JobPruner {
   /// @return when to look again, by the wall clock; nothing: not before another job ends
   boost::asio::awaitable<std::optional<std::int64_t>> prune_all();
   boost::asio::awaitable<std::vector<EndedJob>> ended_jobs();
+  boost::asio::awaitable<std::vector<StateFolder::Trash>> trash(boost::asio::thread_pool& pool);
   boost::asio::awaitable<void> empty_trash();
   void empty_trash_of(uid_t uid);
   boost::asio::awaitable<void> remove_all_of(uid_t uid);

@@ -37,10 +37,10 @@ template awaitable<Result<std::string>> on_pool(asio::thread_pool&,
 template awaitable<Result<LoginUser>> on_pool(asio::thread_pool&,
                                               std::function<Result<LoginUser>()>);
 template awaitable<Result<JobFiles>> on_pool(asio::thread_pool&, std::function<Result<JobFiles>()>);
-template awaitable<StateFolder::Contents> on_pool(asio::thread_pool&,
-                                                  std::function<StateFolder::Contents()>);
-template awaitable<std::vector<StateFolder::Trash>> on_pool(
-    asio::thread_pool&, std::function<std::vector<StateFolder::Trash>()>);
+template awaitable<Result<StateFolder::Contents>> on_pool(
+    asio::thread_pool&, std::function<Result<StateFolder::Contents>()>);
+template awaitable<Result<std::vector<StateFolder::Trash>>> on_pool(
+    asio::thread_pool&, std::function<Result<std::vector<StateFolder::Trash>>()>);
 template awaitable<std::uint64_t> on_pool(asio::thread_pool&, std::function<std::uint64_t()>);
 
 }  // namespace acc::agent::daemon

@@ -35,8 +35,9 @@ Result<std::vector<std::string>> read_entries(int parent, const char* name,
   if (entries == nullptr) return system_error(errno, "read the folder '" + path + "'");
   (void)fd.release();
   std::vector<std::string> names;
-  errno = 0;
-  while (const dirent* entry = ::readdir(entries)) {
+  while (errno = 0, true) {
+    const dirent* const entry = ::readdir(entries);
+    if (entry == nullptr) break;
     const std::string_view one{entry->d_name};
     if (one != "." && one != "..") names.emplace_back(one);
   }
@@ -264,9 +265,8 @@ bool is_check_file(std::string_view name) {
   return name.starts_with("check-") && (name.ends_with(".yaml") || name.ends_with(".json"));
 }
 
-std::vector<std::string> entries_of(int folder) {
-  auto names = read_entries(folder, ".", {});
-  return names.has_value() ? std::move(*names) : std::vector<std::string>{};
+Result<std::vector<std::string>> entries_of(int folder, const std::string& path) {
+  return read_entries(folder, ".", path);
 }
 
 }  // namespace acc::agent::daemon

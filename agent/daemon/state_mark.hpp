@@ -37,7 +37,7 @@ struct LockHolder {
 /// The name of a job file's copy while it is checked, as job_file_loader.cpp makes it.
 [[nodiscard]] bool is_check_file(std::string_view name);
 
-/// Names in a folder, sorted; empty also where it can't be read.
-[[nodiscard]] std::vector<std::string> entries_of(int folder);
+/// Names in a folder, sorted. @param path  for messages
+[[nodiscard]] Result<std::vector<std::string>> entries_of(int folder, const std::string& path);
 
 }  // namespace acc::agent::daemon

@@ -647,10 +647,14 @@ class Crashes(Case):
         ended = daemon.ended(job)
         self.assertEqual((ended["exit_code"], ended["starts"]), (6, 1))
 
+    def losing_files(self):
+        """A file, which names what can't be read while it is there, and the environment of a daemon that heeds it."""
+        lost = os.path.join(self.folder, "lost")
+        return lost, {**preloading(os.path.join(BIN, "lost_files.so")), "LOST_FILES": lost}
+
     def assert_looked_at_again(self, name, finder):
         """A job whose end is found by `finder` while a file of it, `name`, can't be opened."""
-        lost = os.path.join(self.folder, "lost")
-        env = {**preloading(os.path.join(BIN, "lost_files.so")), "LOST_FILES": lost}
+        lost, env = self.losing_files()
         write(self.marks, "", 0o666)
         daemon = self.start(env=env)
         job = self.submit(daemon, "on=USR1:6 mark=up hold")
@@ -689,6 +693,30 @@ class Crashes(Case):
     def test_a_job_whose_guardian_was_killed_ran_again_as_nothing_said_that_it_had_begun(self):
         for finder in ("next daemon", "adopting daemon"):
             self.assert_looked_at_again("started", finder)
+
+    def assert_start_is_refused(self, name, path, change=lambda daemon: None):
+        """No daemon starts while `path`, whose name ends with `name`, can't be read; the next one finds the job as it was."""
+        lost, env = self.losing_files()
+        daemon = self.start()
+        job = self.submit(daemon, "on=USR1:6 mark=up hold", restart="always")
+        self.wait_marks("up", 1)
+        change(daemon)
+        daemon.kill()
+        write(lost, name)
+        refused = self.start(env=env)
+        self.assertEqual(refused.failed, f"what runs on this node can't be known now, and no job was touched: read {path.format(job)}: Input/output error")
+        refused.close()
+        self.assertFalse(os.path.exists(os.path.join(self.state, "damaged")))
+        daemon = self.start()
+        self.assertEqual((daemon.state(job), daemon.do("find", id=job)["starts"], len(self.marked("up"))), ("running", 1, 1))
+        self.assertNotEqual(daemon.do("find", id=job)["pid"], 0)
+        return daemon
+
+    def test_jobs_were_forgotten_as_their_folder_could_not_be_read_at_the_start(self):
+        self.assert_start_is_refused("/jobs", f"the folder '{self.state}/jobs'").close()
+
+    def test_a_job_was_set_aside_as_damaged_as_its_record_could_not_be_read_at_the_start(self):
+        self.assert_start_is_refused("job.json", f"'{self.state}/jobs/{{}}/job.json'").close()
 
     def test_a_damaged_record_costs_its_job_alone(self):
         daemon = self.start()

@@ -102,12 +102,12 @@ TEST_CASE("a job is found again as it was recorded last", "[daemon]") {
     CHECK(mode_of(path + "/jobs/a-000000/job.json") == 0600);
   }
   auto state = StateFolder::open(path);
-  const auto contents = state->read_jobs();
+  const auto contents = state->read_jobs().value();
   REQUIRE(contents.jobs.size() == 1);
   CHECK(contents.jobs[0].life.phase == Phase::running);
   REQUIRE(state->drop_job("a-000000").has_value());
-  CHECK(state->read_jobs().jobs.empty());
-  const auto trash = state->trash();
+  CHECK(state->read_jobs()->jobs.empty());
+  const auto trash = state->trash().value();
   REQUIRE(trash.size() == 1);
   CHECK(trash[0].uid == ::geteuid());
   CHECK(state->remove_trash(trash[0].name).has_value());
@@ -260,12 +260,12 @@ TEST_CASE("a state folder of the version before the mark is taken over, and has 
   for (int i = 0; i < 2; ++i) {  // the second one knows it by its mark
     auto state = StateFolder::open(folder.path().string());
     REQUIRE(state.has_value());
-    CHECK(state->read_jobs().jobs.size() == 1);
+    CHECK(state->read_jobs()->jobs.size() == 1);
     CHECK_FALSE(fs::exists(folder / "check-abc123.yaml"));
     CHECK_FALSE(fs::exists(folder / "jobs/.new-abc123"));
     write(folder / "notes.txt", "of an administrator");
     write(folder / "check-list.txt", "of an administrator");
-    CHECK(state->read_jobs().jobs.size() == 1);
+    CHECK(state->read_jobs()->jobs.size() == 1);
     CHECK(fs::exists(folder / "check-list.txt"));
   }
   std::string mark;
@@ -359,7 +359,7 @@ TEST_CASE("a job whose record a loss of power took kept the daemon from its fold
   const auto read = [&] {
     auto state = StateFolder::open(folder.path().string());
     if (state.has_error()) return std::size_t{0};
-    const auto contents = state->read_jobs();
+    const auto contents = state->read_jobs().value();
     CHECK(contents.jobs.size() == 1);
     return contents.damaged.size();
   };
@@ -482,13 +482,13 @@ TEST_CASE("a damaged record is set aside, and the other jobs are read", "[daemon
   fs::create_symlink(jobs / "good-000000/job.json", jobs / "link-000000/job.json");
   write(jobs / "file", "x");
   fs::create_directories(jobs / ".new-abc/user");
-  const auto contents = state->read_jobs();
+  const auto contents = state->read_jobs().value();
   CHECK(contents.jobs.size() == 1);
   REQUIRE(contents.damaged.size() == 5);
   CHECK(contents.damaged[0].why == "job.json: empty");
   for (const auto& one : contents.damaged) CHECK(fs::exists(one.moved_to));
   CHECK_FALSE(fs::exists(jobs / ".new-abc"));  // half made by a daemon that died
-  CHECK(state->read_jobs().damaged.empty());
+  CHECK(state->read_jobs()->damaged.empty());
 }
 
 TEST_CASE("nothing is read through a link, a pipe or from another user's file", "[daemon]") {
@@ -721,7 +721,7 @@ TEST_CASE("a file system over a job's folder froze the daemon", "[daemon]") {
       write(user / "of-the-mount", std::string(1'000'000, 'x'));
       CHECK(state->bytes_of("a-000000") < 500'000);
       CHECK(state->drop_job("a-000000").has_value());
-      const auto trash = state->trash();
+      const auto trash = state->trash().value();
       CHECK(trash.size() == 1);
       CHECK(trash.at(0).uid == own);
       CHECK(state->remove_trash(trash.at(0).name).has_value());
@@ -745,7 +745,7 @@ TEST_CASE("a file system over a job's folder froze the daemon", "[daemon]") {
       CHECK(read_user_file(fd->get(), "report.json", own, 100).error().code == Errc::not_permitted);
       CHECK(has_user_file(fd->get(), "report.json") == Result<bool>{true});
       CHECK(state->drop_job("a-000000").has_value());
-      CHECK(state->remove_trash(state->trash().at(0).name).has_value());
+      CHECK(state->remove_trash(state->trash().value().at(0).name).has_value());
     }
   });
 }

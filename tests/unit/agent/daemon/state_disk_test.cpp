@@ -1,10 +1,13 @@
 // What a state folder does on a disk that lacks calls, or whose calls fail: those below stand
 // before the C library's for all of this program.
+#include "agent/daemon/job_files.hpp"
 #include "agent/daemon/job_folder.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 #include <catch2/catch.hpp>
 
+#include <dirent.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -31,6 +34,8 @@ struct Disk {
   int syncs_of_jobs_left = 100;  ///< that fail so
   int to_rename_from_new = 0;    ///< of a folder ".new-…": it is done all the same
   int to_rename_to_new = 0;
+  int to_list_of = 0;  ///< of the folder `unlisted`, behind its first entries
+  std::string unlisted{};
 };
 Disk disk;
 
@@ -47,10 +52,12 @@ bool is_folder(int fd) {
   return ::fstat(fd, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-bool is_jobs_folder(int fd) {
+std::string name_of_open(int fd) {
   std::error_code none;
-  return fs::read_symlink("/proc/self/fd/" + std::to_string(fd), none).filename() == "jobs";
+  return fs::read_symlink("/proc/self/fd/" + std::to_string(fd), none).filename().string();
 }
+
+bool is_jobs_folder(int fd) { return name_of_open(fd) == "jobs"; }
 
 bool is_new(const char* name) { return std::string_view{name}.starts_with(".new-"); }
 
@@ -72,6 +79,14 @@ extern "C" int renameat2(int from_folder, const char* from, int to_folder, const
 
 extern "C" int renameat(int from_folder, const char* from, int to_folder, const char* to) noexcept {
   return renameat2(from_folder, from, to_folder, to, 0);
+}
+
+extern "C" dirent* readdir(DIR* entries) {
+  static auto* const kReal = reinterpret_cast<dirent* (*)(DIR*)>(::dlsym(RTLD_NEXT, "readdir"));
+  dirent* const entry = kReal(entries);
+  const bool is_behind = entry == nullptr && disk.to_list_of != 0;
+  if (is_behind && name_of_open(::dirfd(entries)) == disk.unlisted) errno = disk.to_list_of;
+  return entry;
 }
 
 extern "C" int fsync(int fd) {
@@ -111,15 +126,15 @@ TEST_CASE("no job could be submitted where the state folder is on NFS: Invalid a
   CHECK(state->write_record(job.id, encode_job(job)) == Result<void>{});
   CHECK(state->write_note("drained", "x") == Result<void>{});
   CHECK(state->write_note("drained", "") == Result<void>{});
-  CHECK(state->read_jobs().jobs.size() == 1);
+  CHECK(state->read_jobs()->jobs.size() == 1);
   SECTION("an id whose folder is there is refused, and that one is left as it was") {
     std::ofstream{folder / "jobs/a-000000/user/started"} << "x";
     CHECK(state->make_job(job, nullptr).has_error());
     CHECK(fs::exists(folder / "jobs/a-000000/user/started"));
-    CHECK(state->read_jobs().jobs.size() == 1);
+    CHECK(state->read_jobs()->jobs.size() == 1);
   }
   CHECK(state->drop_job(job.id) == Result<void>{});
-  CHECK(state->read_jobs().jobs.empty());
+  CHECK(state->read_jobs()->jobs.empty());
 }
 
 TEST_CASE("a submission that was answered as failed ran at the next start of acc-agent",
@@ -144,7 +159,7 @@ TEST_CASE("a submission that was answered as failed ran at the next start of acc
   }
   auto state = StateFolder::open(path);
   REQUIRE(state.has_value());
-  CHECK(state->read_jobs().jobs.empty());
+  CHECK(state->read_jobs()->jobs.empty());
   CHECK(fs::is_empty(folder / "jobs"));
 }
 
@@ -176,5 +191,36 @@ TEST_CASE("a failed submission leaves the folder of another job with its id", "[
   REQUIRE(state->make_job(new_job("a-000000"), nullptr).has_value());
   CHECK(state->make_job(new_job("a-000000"), nullptr).has_error());
   CHECK(fs::exists(folder / "jobs/a-000000/job.json"));
-  CHECK(state->read_jobs().jobs.size() == 1);
+  CHECK(state->read_jobs()->jobs.size() == 1);
+}
+
+TEST_CASE("jobs were forgotten, and their files' jobs stopped, as a folder was read in part",
+          "[daemon]") {
+  const acc::testing::TestFolder folder;
+  auto state = StateFolder::open(folder.path().string());
+  REQUIRE(state.has_value());
+  REQUIRE(state->make_job(new_job("a-000000"), nullptr).has_value());
+  fs::create_directories(folder / "jobs/.new-half");
+  fs::create_directories(folder / "jobs/none-000000");
+  fs::create_directories(folder / "jobs.d");
+  const auto job_files = (folder / "jobs.d").string();
+  const auto fails = [](const auto& result, const std::string& what) {
+    REQUIRE(result.has_error());
+    CHECK(result.error().errnum == EIO);
+    CHECK(result.error().what == what + "': Input/output error");
+  };
+  const DiskGuard restored;
+  disk.to_list_of = EIO;
+  disk.unlisted = "jobs";
+  fails(state->read_jobs(), "read the folder '" + state->path() + "/jobs");
+  CHECK(fs::exists(folder / "jobs/.new-half"));
+  disk.unlisted = "trash";
+  fails(state->trash(), "read the folder '" + state->path() + "/trash");
+  disk.unlisted = "jobs.d";
+  fails(read_job_files(job_files, ::geteuid()), "read the job files of '" + job_files);
+  disk = {};
+  CHECK(state->read_jobs()->jobs.size() == 1);
+  CHECK(state->trash()->empty());
+  CHECK(read_job_files(job_files, ::geteuid())->files.empty());
+  CHECK_FALSE(fs::exists(folder / "jobs/.new-half"));
 }
