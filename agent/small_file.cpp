@@ -17,18 +17,33 @@
 
 namespace acc::agent {
 
-std::string read_small_file(const std::string& path) {
+// Puts into `text` what can be read. False: errno says why that isn't all.
+static bool read_into(std::string& text, const std::string& path) {
   constexpr std::size_t kLongest = std::size_t{1} << 20U;
   // Not blocking: a FIFO in its place, planted or by mistake, reads as empty.
   const UniqueFd fd{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-  std::string text;
+  if (!fd) return false;
   char chunk[4096];
-  while (fd && text.size() < kLongest) {
+  while (text.size() < kLongest) {
     const ssize_t n = ::read(fd.get(), chunk, sizeof chunk);
-    if (n <= 0) break;
+    if (n < 0) return false;
+    if (n == 0) break;
     text.append(chunk, static_cast<std::size_t>(n));
   }
+  return true;
+}
+
+std::string read_small_file(const std::string& path) {
+  std::string text;
+  (void)read_into(text, path);
   return text;
+}
+
+Result<std::string> read_if_there(const std::string& path) {
+  std::string text;
+  if (read_into(text, path)) return text;
+  if (errno == ENOENT || errno == ENOTDIR || errno == ESRCH) return std::string{};
+  return system_error(errno, "read '" + path + "'");
 }
 
 static Result<void> write_all(int fd, std::string_view text, const std::string& path) {

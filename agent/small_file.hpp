@@ -12,6 +12,9 @@ namespace acc::agent {
 /// The text of a file in /proc or /sys (they have no size); empty if it can't be read. At most 1
 /// MiB.
 [[nodiscard]] std::string read_small_file(const std::string& path);
+/// The same where that decides something. Empty: there is no such file, or the process of that file
+/// in /proc has ended. An error: it can't be read now.
+[[nodiscard]] Result<std::string> read_if_there(const std::string& path);
 /// All of `text` or an error, and never half a file for a reader: a regular file is written beside
 /// its place and renamed, through symbolic links; a device, a pipe or /dev/stdout is written to as
 /// it is.

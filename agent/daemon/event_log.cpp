@@ -31,8 +31,11 @@ std::string events_note(std::uint64_t next) {
 
 asio::awaitable<Result<void>> EventLog::open(StateFolder& folder) {
   folder_ = &folder;
-  ring_ = EventRing{std::max<std::uint64_t>(
-      1, parse_number<std::uint64_t>(trim(folder_->read_note("events"))).value_or(1))};
+  const auto first = folder_->read_note("events");
+  // From 1 again, readers that go on behind a higher number would see nothing.
+  if (first.has_error()) co_return first.error();
+  ring_ =
+      EventRing{std::max<std::uint64_t>(1, parse_number<std::uint64_t>(trim(*first)).value_or(1))};
   reserved_ = ring_.next() + kNumbers;
   std::function<Result<void>()> reserve = [this, number = reserved_] {
     return folder_->write_note("events", events_note(number));

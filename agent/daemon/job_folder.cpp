@@ -333,10 +333,16 @@ Result<std::string> StateFolder::write_for_user(const std::string& name, const s
   return path_ + '/' + name;
 }
 
-std::string StateFolder::read_note(const std::string& name) const {
+Result<std::string> StateFolder::read_note(const std::string& name) const {
   constexpr std::size_t kLongest = 4096;
   auto text = read_user_file(state_.get(), name, ::geteuid(), kLongest);
-  return text.has_value() ? *text : std::string{};
+  if (text.has_value()) return text;
+  const auto path = path_ + '/' + name;
+  if (text.error().errnum == ENOENT) return std::string{};
+  if (text.error().errnum != 0) return unread(text.error(), path);
+  return Error{Errc::not_permitted, "'" + path +
+                                        "' isn't as an acc-agent of this user writes it (a link, "
+                                        "another user's file, or larger than 4096 bytes)"};
 }
 
 // Where a full disk has no room for a new file: over the bytes of the old one, which have theirs.

@@ -60,8 +60,9 @@ class StateFolder {
   /// A file that this user may read, directly in the state folder. @return its path
   [[nodiscard]] Result<std::string> write_for_user(const std::string& name, const std::string& text,
                                                    uid_t uid, gid_t gid);
-  /// A small file of the daemon's own, as "drained"; empty: there is none.
-  [[nodiscard]] std::string read_note(const std::string& name) const;
+  /// A small file of the daemon's own, as "drained"; empty: there is none. An error: what it says
+  /// can't be known now.
+  [[nodiscard]] Result<std::string> read_note(const std::string& name) const;
   /// Empty text removes it.
   [[nodiscard]] Result<void> write_note(const std::string& name, const std::string& text);
 

@@ -75,9 +75,10 @@ void JobKeeper::spawn(const char* what, awaitable<void> work) {
 
 // ---- start and adoption ----
 
-// A guess would start jobs beside those that live.
+// Where the system gave an error: a guess would start jobs beside those that live.
 static Error without_state(Error error) {
-  error.what = "what runs on this node can't be known now, and no job was touched: " + error.what;
+  if (error.errnum != 0)
+    error.what = "what runs on this node can't be known now, and no job was touched: " + error.what;
   return error;
 }
 
@@ -89,14 +90,22 @@ awaitable<Result<void>> JobKeeper::start() {
   auto found = co_await on_pool(*files_, std::move(read));
   if (found.has_error()) co_return without_state(found.error());
   auto& contents = *found;
-  std::function<Result<void>()> claim = [this, &contents] {
-    return claim_state_folder(*folder_, own_machine(), contents.jobs, settings_.job_files);
+  for (const auto& damaged : contents.damaged)
+    log::error("job_record_damaged",
+               {{"job", damaged.id}, {"why", damaged.why}, {"moved_to", damaged.moved_to}});
+  std::function<Result<void>()> claim = [this, &contents]() -> Result<void> {
+    const auto machine = own_machine();
+    if (machine.has_error()) return machine.error();
+    return claim_state_folder(*folder_, *machine, contents.jobs, settings_.job_files);
   };
   if (auto claimed = co_await on_pool(*files_, std::move(claim)); claimed.has_error())
-    co_return claimed;
-  if (auto opened = co_await events_.open(*folder_); opened.has_error()) co_return opened;
+    co_return without_state(claimed.error());
+  const auto drained = folder_->read_note(kDrainedNote);
+  if (drained.has_error()) co_return without_state(drained.error());
+  if (auto opened = co_await events_.open(*folder_); opened.has_error())
+    co_return without_state(opened.error());
   report_damaged(contents.damaged);
-  drained_ = trim(folder_->read_note(kDrainedNote));
+  drained_ = trim(*drained);
   processes_.emplace(*folder_, make_jobs_group(), files_);
   trials_.use_group(processes_->group());
   spawn("earlier trials", end_earlier_trials(processes_->group(), *files_));
@@ -114,8 +123,6 @@ awaitable<Result<void>> JobKeeper::start() {
 
 void JobKeeper::report_damaged(const std::vector<StateFolder::Damaged>& found) {
   for (const auto& damaged : found) {
-    log::error("job_record_damaged",
-               {{"job", damaged.id}, {"why", damaged.why}, {"moved_to", damaged.moved_to}});
     events_.report("damaged", nullptr,
                    "the record of " + printable(damaged.id) + " is damaged: " + damaged.why +
                        (damaged.moved_to.empty() ? "" : "; moved to " + damaged.moved_to));

@@ -55,11 +55,14 @@ std::string machine_id_in(std::string_view text) {
   return is_id ? id : std::string{};
 }
 
-MachineIdentity own_machine() {
+Result<MachineIdentity> own_machine() {
+  MachineIdentity own{"", host_name(), boot_id()};
   // With a root file system that is read-only systemd makes one here, and mounts it over the file.
-  const bool is_of_this_boot = ::access("/run/machine-id", F_OK) == 0;
-  return {is_of_this_boot ? "" : machine_id_in(read_small_file("/etc/machine-id")), host_name(),
-          boot_id()};
+  if (::access("/run/machine-id", F_OK) == 0) return own;
+  const auto id = read_if_there("/etc/machine-id");
+  if (id.has_error()) return id.error();
+  own.id = machine_id_in(*id);
+  return own;
 }
 
 bool are_different(const MachineIdentity& a, const MachineIdentity& b) {
@@ -94,17 +97,26 @@ std::vector<JobId> jobs_kept_there(const std::vector<StoredJob>& jobs,
   return kept;
 }
 
+// What is refused now may run once it is mended, and its stem is taken until then.
+static std::vector<std::string> stems_of(const JobFiles& found) {
+  std::vector<std::string> stems;
+  for (const auto& file : found.files) stems.push_back(file.name);
+  for (const auto& file : found.refused) stems.push_back(file.stem);
+  return stems;
+}
+
 Result<void> claim_state_folder(StateFolder& folder, const MachineIdentity& machine,
                                 const std::vector<StoredJob>& jobs, const std::string& job_files) {
-  const auto found = decode_machine(folder.read_note(kMachineNote));
+  const auto note = folder.read_note(kMachineNote);
+  if (note.has_error()) return note.error();
+  const auto found = decode_machine(*note);
   if (found && *found == machine) return {};
   if (found && are_different(*found, machine)) {
-    std::vector<std::string> stems;
-    if (const auto files = read_job_files(job_files, ::geteuid()); files.has_value()) {
-      for (const auto& file : files->files) stems.push_back(file.name);
-    }
-    const auto kept = jobs_kept_there(jobs, stems);
+    const auto files = read_job_files(job_files, ::geteuid());
+    const auto kept =
+        jobs_kept_there(jobs, files.has_value() ? stems_of(*files) : std::vector<std::string>{});
     if (!kept.empty()) return refusal(folder, *found, kept);
+    if (files.has_error()) return files.error();
     log::warn("state_folder_taken_over", {{"from", found->host}, {"state_dir", folder.path()}});
   }
   // A full disk must not keep a node from serving its jobs.

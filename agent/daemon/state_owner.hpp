@@ -24,8 +24,9 @@ struct MachineIdentity {
 
 /// The id in the text of /etc/machine-id; empty: it is none, as "uninitialized".
 [[nodiscard]] std::string machine_id_in(std::string_view text);
-/// The machine of this process. An id that systemd made for this boot alone counts as none.
-[[nodiscard]] MachineIdentity own_machine();
+/// The machine of this process. An id that systemd made for this boot alone counts as none. An
+/// error: it can't be read now.
+[[nodiscard]] Result<MachineIdentity> own_machine();
 /// Never in one boot of a kernel, as a container that is made anew, with another image and name.
 /// Else by the ids, where both have one, as a host's name may change; else by the host names.
 [[nodiscard]] bool are_different(const MachineIdentity& a, const MachineIdentity& b);
@@ -40,7 +41,8 @@ struct MachineIdentity {
                                                  const std::vector<std::string>& files);
 
 /// Makes `machine` the folder's. not_permitted: it is another machine's, which may run these jobs;
-/// nothing was changed. A folder without a note, as that of an older daemon, counts as its own.
+/// other errors: whose it is, or whether a file starts one of its jobs, can't be read now. Nothing
+/// was changed then. A folder without a note, as that of an older daemon, counts as its own.
 /// @param job_files  the folder jobs.d
 [[nodiscard]] Result<void> claim_state_folder(StateFolder& folder, const MachineIdentity& machine,
                                               const std::vector<StoredJob>& jobs,

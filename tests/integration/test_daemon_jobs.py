@@ -718,6 +718,23 @@ class Crashes(Case):
     def test_a_job_was_set_aside_as_damaged_as_its_record_could_not_be_read_at_the_start(self):
         self.assert_start_is_refused("job.json", f"'{self.state}/jobs/{{}}/job.json'").close()
 
+    def test_a_drained_node_took_jobs_again_as_its_note_could_not_be_read_at_the_start(self):
+        daemon = self.assert_start_is_refused("drained", f"'{self.state}/drained'", lambda daemon: daemon.do("drain", reason="disk"))
+        self.assertEqual(daemon.do("node")["drained"], "disk")
+        daemon.close()
+
+    def test_numbers_of_events_began_again_as_their_note_could_not_be_read_at_the_start(self):
+        numbers = []
+        daemon = self.assert_start_is_refused("events", f"'{self.state}/events'", lambda daemon: numbers.append(daemon.do("events")[-1]["number"]))
+        daemon.do("drain", reason="disk")
+        self.assertGreater(daemon.do("events")[-1]["number"], numbers[0])
+        daemon.close()
+
+    def test_a_state_folder_was_taken_over_as_its_machine_could_not_be_read(self):
+        for name, path in (("machine", f"{self.state}/machine"), ("/etc/machine-id", "/etc/machine-id")):
+            write(self.marks, "", 0o666)
+            self.assert_start_is_refused(name, f"'{path}'").close()
+
     def test_a_damaged_record_costs_its_job_alone(self):
         daemon = self.start()
         good, bad = (self.submit(daemon, "exit=0") for _ in range(2))

@@ -148,3 +148,12 @@ TEST_CASE("a file that has no name, as the memory of another process, is written
   CHECK(read_small_file(path) == "short");
   CHECK(::access("/memfd:small-file-test (deleted)", F_OK) != 0);
 }
+
+TEST_CASE("a small file that can't be read isn't one that is missing", "[agent]") {
+  CHECK(read_if_there("/no/such/file") == Result<std::string>{""});
+  CHECK(read_if_there("/proc/0/stat") == Result<std::string>{""});
+  CHECK(read_if_there("/proc/self/comm").value().ends_with("\n"));
+  const auto folder = read_if_there("/proc");
+  REQUIRE(folder.has_error());
+  CHECK(folder.error().what == "read '/proc': Is a directory");
+}

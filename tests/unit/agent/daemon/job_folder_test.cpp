@@ -491,6 +491,24 @@ TEST_CASE("a damaged record is set aside, and the other jobs are read", "[daemon
   CHECK(state->read_jobs()->damaged.empty());
 }
 
+TEST_CASE("a note that isn't the daemon's own counted as none", "[daemon]") {
+  const acc::testing::TestFolder folder;
+  auto state = StateFolder::open(folder.path().string());
+  REQUIRE(state.has_value());
+  CHECK(state->read_note("drained") == Result<std::string>{""});
+  REQUIRE(state->write_note("drained", "disk").has_value());
+  CHECK(state->read_note("drained") == Result<std::string>{"disk"});
+  SECTION("a link") {
+    fs::rename(folder / "drained", folder / "elsewhere");
+    fs::create_symlink("elsewhere", folder / "drained");
+  }
+  SECTION("one that is too long") { write(folder / "drained", std::string(5000, 'x')); }
+  const auto note = state->read_note("drained");
+  REQUIRE(note.has_error());
+  CHECK_THAT(note.error().what,
+             Catch::StartsWith("'" + (folder / "drained").string() + "' isn't as"));
+}
+
 TEST_CASE("nothing is read through a link, a pipe or from another user's file", "[daemon]") {
   const acc::testing::TestFolder folder;
   const auto fd = open_folder(folder.path());

@@ -4,6 +4,8 @@
 
 #include <catch2/catch.hpp>
 
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -65,7 +67,7 @@ TEST_CASE("a daemon on another node took the jobs of a shared home for dead and 
   const auto claim = [&](const MachineIdentity& machine, const std::vector<StoredJob>& jobs) {
     return claim_state_folder(*folder, machine, jobs, (place / "jobs.d").string());
   };
-  const auto note = [&] { return decode_machine(folder->read_note(kMachineNote)); };
+  const auto note = [&] { return decode_machine(folder->read_note(kMachineNote).value()); };
   const MachineIdentity a{kIdOfA, "a"};
   const MachineIdentity b{kIdOfB, "b"};
   REQUIRE(claim(a, {job_in(Phase::running, "of-older-daemon")}).has_value());
@@ -90,4 +92,30 @@ TEST_CASE("a daemon on another node started the jobs of jobs.d in a shared home 
   job.job_file = "serve";
   CHECK(jobs_kept_there({job}, {"serve"}) == std::vector<JobId>{"serve-1"});
   CHECK(jobs_kept_there({job}, {"other"}).empty());
+}
+
+TEST_CASE("a state folder was taken over as the job files that start its jobs couldn't be read",
+          "[daemon]") {
+  const acc::testing::TestFolder place;
+  const auto job_files = (place / "jobs.d").string();
+  auto folder = StateFolder::open((place / "state").string());
+  REQUIRE(folder.has_value());
+  auto job = job_in(Phase::ended, "serve-1");
+  job.job_file = "serve";
+  const MachineIdentity a{kIdOfA, "a"};
+  REQUIRE(claim_state_folder(*folder, a, {job}, job_files).has_value());
+  std::string why;
+  SECTION("none of them") {
+    std::ofstream{job_files} << "no folder";
+    why = "read the job files of '" + job_files + "': Not a directory";
+  }
+  SECTION("that one, which is refused until it is mended") {
+    std::filesystem::create_directory(job_files);
+    std::filesystem::create_symlink("elsewhere.yaml", job_files + "/serve.yaml");
+    why = "another machine, a, which may run serve-1:";
+  }
+  const auto claimed = claim_state_folder(*folder, {kIdOfB, "b"}, {job}, job_files);
+  REQUIRE(claimed.has_error());
+  CHECK_THAT(claimed.error().what, Contains(why));
+  CHECK(decode_machine(folder->read_note(kMachineNote).value()) == a);
 }
