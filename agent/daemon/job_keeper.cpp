@@ -50,9 +50,9 @@ bool waits_to_begin(const JobLife& life) {
   return life.phase == Phase::delayed && life.starts == 0;
 }
 
-UniqueFd guardian_of(const StoredJob& job) {
-  if (job.guardian.pid == 0) return {};
-  const auto process = std::make_shared<UniqueFd>();
+Result<UniqueFd> guardian_of(const StoredJob& job) {
+  if (job.guardian.pid == 0) return UniqueFd{};
+  const auto process = std::make_shared<Result<UniqueFd>>(UniqueFd{});
   const bool is_known = run_on_own_thread(
       job.uid, [process, guardian = job.guardian] { *process = open_process(guardian); }, 2s);
   return is_known ? std::move(*process) : open_process_of(job.uid, job.guardian);
@@ -83,6 +83,8 @@ static Error without_state(Error error) {
 }
 
 awaitable<Result<void>> JobKeeper::start() {
+  // By it all recorded processes are known.
+  if (const auto boot = read_boot_id(); boot.has_error()) co_return without_state(boot.error());
   auto folder = StateFolder::open(settings_.state_folder);
   if (folder.has_error()) co_return folder.error();
   folder_ = std::move(*folder);
@@ -150,7 +152,9 @@ void JobKeeper::adopt(const JobPtr& job, bool is_again) {
   auto& life = job->stored.life;
   // The group of one that couldn't be removed when it ended.
   if (life.phase == Phase::ended) return remove_group(job);
-  UniqueFd process = guardian_of(job->stored);
+  auto guardian = guardian_of(job->stored);
+  if (guardian.has_error()) return adopt_later(job, is_again, guardian.error().what);
+  UniqueFd process = std::move(*guardian);
   const auto seen = processes_->look(*job, process);
   if (seen.has_error()) return adopt_later(job, is_again, seen.error().what);
   const Found& found = *seen;
@@ -356,6 +360,14 @@ awaitable<Result<void>> JobKeeper::record(JobPtr job) {
   co_return written;
 }
 
+// One that the next daemon couldn't know again must not run.
+awaitable<Result<void>> JobKeeper::record_guardian(JobPtr job, pid_t pid) {
+  const auto identity = identity_of(pid);
+  if (identity.has_error()) co_return identity.error();
+  job->stored.guardian = *identity;
+  co_return co_await record(job);
+}
+
 // A disk that was full has room again at some time, of which nothing tells.
 void JobKeeper::record_again_later() {
   if (is_closed_ || records_again_) return;
@@ -453,7 +465,6 @@ awaitable<void> JobKeeper::start_guardian(JobPtr job) {
   auto held = HeldGuardian::fork(request);
   if (held.has_error()) co_return fail(to_int(ExitCode::resources), held.error().what);
   crash_point("start.forked");
-  job->stored.guardian = {held->pid(), start_time_of(held->pid()), boot_id()};
   job->stored.started_ms = wall_ms();
   job->begun = std::chrono::steady_clock::now();
   UniqueFd pidfd = held->take_pidfd();
@@ -462,7 +473,7 @@ awaitable<void> JobKeeper::start_guardian(JobPtr job) {
   UniqueFd watched{::fcntl(pidfd.get(), F_DUPFD_CLOEXEC, 0)};
   job->process.assign(watched.get());
   (void)watched.release();
-  const auto recorded = co_await record(job);
+  const auto recorded = co_await record_guardian(job, pid);
   if (recorded.has_value()) {
     crash_point("start.recorded");
     held->open_gate();

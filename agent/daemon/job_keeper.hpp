@@ -84,6 +84,7 @@ class JobKeeper {
   void give_slots();
   [[nodiscard]] std::optional<GpuNumbers> visible_gpus(const Job& job) const;
   [[nodiscard]] JobId new_id(const std::string& name) const;
+  boost::asio::awaitable<Result<void>> record_guardian(JobPtr job, pid_t pid);
   void record_again_later();
   boost::asio::awaitable<void> record_again();
   void arm_delay(const JobPtr& job, Delay delay);

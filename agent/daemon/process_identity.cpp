@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <functional>
+#include <mutex>
 #include <string_view>
 #include <utility>
 
@@ -57,9 +58,20 @@ bool for_each_with(uid_t uid, const std::string& assignment,
 
 }  // namespace
 
-const std::string& boot_id() {
-  static const std::string kId{trim(read_small_file("/proc/sys/kernel/random/boot_id"))};
-  return kId;
+Result<std::string> read_boot_id() {
+  static std::mutex mutex;
+  static std::string known;
+  const std::lock_guard lock{mutex};
+  if (!known.empty()) return known;
+  const auto text = read_if_there("/proc/sys/kernel/random/boot_id");
+  if (text.has_error()) return text.error();
+  known = trim(*text);
+  return known;
+}
+
+std::string boot_id() {
+  const auto id = read_boot_id();
+  return id.has_value() ? *id : std::string{};
 }
 
 // Only one daemon holds the folder's lock; containers of one machine have its boot in common, and
@@ -73,24 +85,55 @@ std::string daemon_identity(const std::string& state_folder) {
   return boot_id() + place.data() + '.' + host_name();
 }
 
-std::uint64_t start_time_of(pid_t pid) { return read_process_stat(pid).start_time; }
+Result<ProcessIdentity> identity_of(pid_t pid) {
+  const auto boot = read_boot_id();
+  if (boot.has_error()) return boot.error();
+  const auto path = "/proc/" + std::to_string(pid) + "/stat";
+  const auto text = read_if_there(path);
+  if (text.has_error()) return text.error();
+  if (text->empty()) return system_error(ENOENT, "read '" + path + "'");
+  return ProcessIdentity{pid, parse_process_stat(*text).start_time, *boot};
+}
 
-UniqueFd open_process(const ProcessIdentity& process) {
-  if (process.pid <= 1 || process.boot_id != boot_id()) return {};
+namespace {
+
+// The process that has this number now. An earlier daemon that couldn't read the boot's id has
+// recorded none: then the start time alone tells.
+Result<UniqueFd> open_any(const ProcessIdentity& process) {
+  const auto boot = read_boot_id();
+  if (boot.has_error()) return boot.error();
+  const bool is_of_this_boot = process.boot_id.empty() || process.boot_id == *boot;
+  if (process.pid <= 1 || !is_of_this_boot) return UniqueFd{};
   UniqueFd fd = open_pid(process.pid);
-  // Looked at after it was opened: what it is now, this descriptor means.
-  const auto found = read_process_stat(process.pid);
-  const bool is_dead = found.state == 'Z' || found.state == 'X';
-  if (!fd || is_dead || found.start_time != process.start_time) return {};
+  // EINVAL: no process has the number, but a thread of one.
+  if (!fd && errno != ESRCH && errno != ENOENT && errno != EINVAL)
+    return system_error(errno, "watch process " + std::to_string(process.pid));
   return fd;
 }
 
-UniqueFd open_process_of(uid_t uid, const ProcessIdentity& process) {
-  if (process.pid <= 1 || process.boot_id != boot_id()) return {};
-  UniqueFd fd = open_pid(process.pid);
+}  // namespace
+
+Result<UniqueFd> open_process(const ProcessIdentity& process) {
+  auto fd = open_any(process);
+  if (fd.has_error() || !*fd) return fd;
+  // Looked at after it was opened: what it is now, this descriptor means.
+  const auto text = read_if_there("/proc/" + std::to_string(process.pid) + "/stat");
+  if (text.has_error()) return text.error();
+  const auto found = parse_process_stat(*text);
+  const bool is_dead = found.state == 'Z' || found.state == 'X';
+  if (is_dead || found.start_time != process.start_time) return UniqueFd{};
+  return fd;
+}
+
+Result<UniqueFd> open_process_of(uid_t uid, const ProcessIdentity& process) {
+  auto fd = open_any(process);
+  if (fd.has_error() || !*fd) return fd;
   struct stat info {};
   const std::string path = "/proc/" + std::to_string(process.pid);
-  if (!fd || ::stat(path.c_str(), &info) != 0 || info.st_uid != uid) return {};
+  const bool is_seen = ::stat(path.c_str(), &info) == 0;
+  if (!is_seen && errno != ENOENT && errno != ESRCH)
+    return system_error(errno, "look at '" + path + "'");
+  if (!is_seen || info.st_uid != uid) return UniqueFd{};
   return fd;
 }
 

@@ -694,6 +694,37 @@ class Crashes(Case):
         for finder in ("next daemon", "adopting daemon"):
             self.assert_looked_at_again("started", finder)
 
+    def test_a_living_job_was_lost_as_its_process_could_not_be_looked_at_at_the_start(self):
+        lost, env = self.losing_files()
+        for name in ("pidfd_open", "/stat"):
+            write(self.marks, "", 0o666)
+            daemon = self.start()
+            job = self.submit(daemon, "on=USR1:6 mark=up hold")
+            self.wait_marks("up", 1)
+            daemon.kill()
+            write(lost, name)
+            daemon = self.start(env=env)
+            for look in ("a look", "another look"):
+                until(lambda: os.path.exists(lost + ".asked"), f"{look} at the process")
+                self.assertEqual(daemon.state(job), "running")
+                os.remove(lost + ".asked")
+            os.remove(lost)
+            os.kill(int(self.marked("up")[0][3]), signal.SIGUSR1)
+            ended = daemon.ended(job)
+            self.assertEqual((ended["exit_code"], ended["starts"], len(self.marked("up"))), (6, 1, 1))
+            daemon.close()
+
+    def test_a_job_started_though_its_process_could_not_be_known_again(self):
+        lost, env = self.losing_files()
+        daemon = self.start(env=env)
+        write(lost, "/stat")
+        job = self.submit(daemon, "exit=0", wait=True)
+        until(lambda: "/stat': Input/output error" in daemon.do("find", id=job)["reason"], "the postponed start")
+        os.remove(lost)
+        ended = daemon.ended(job)
+        self.assertEqual((ended["exit_code"], ended["starts"]), (0, 1))
+        daemon.close()
+
     def assert_start_is_refused(self, name, path, change=lambda daemon: None):
         """No daemon starts while `path`, whose name ends with `name`, can't be read; the next one finds the job as it was."""
         lost, env = self.losing_files()
@@ -717,6 +748,9 @@ class Crashes(Case):
 
     def test_a_job_was_set_aside_as_damaged_as_its_record_could_not_be_read_at_the_start(self):
         self.assert_start_is_refused("job.json", f"'{self.state}/jobs/{{}}/job.json'").close()
+
+    def test_living_jobs_were_lost_as_the_id_of_the_boot_could_not_be_read_at_the_start(self):
+        self.assert_start_is_refused("boot_id", "'/proc/sys/kernel/random/boot_id'").close()
 
     def test_a_drained_node_took_jobs_again_as_its_note_could_not_be_read_at_the_start(self):
         daemon = self.assert_start_is_refused("drained", f"'{self.state}/drained'", lambda daemon: daemon.do("drain", reason="disk"))

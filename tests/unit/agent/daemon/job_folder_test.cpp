@@ -836,16 +836,55 @@ TEST_CASE("an ended job whose folder had been removed by hand could not be remov
 }
 
 TEST_CASE("a process is known by its start and its boot, not by its pid alone", "[daemon]") {
-  const ProcessIdentity own{::getpid(), start_time_of(::getpid()), boot_id()};
-  CHECK(open_process(own));
+  const auto own = identity_of(::getpid()).value();
+  CHECK(own.boot_id == boot_id());
+  CHECK(open_process(own).value());
+  CHECK(open_process_of(::getuid(), own).value());
+  CHECK_FALSE(open_process_of(::getuid() + 1, own).value());
   auto other = own;
   ++other.start_time;
-  CHECK_FALSE(open_process(other));
+  CHECK_FALSE(open_process(other).value());
   other = own;
   other.boot_id = "another";
-  CHECK_FALSE(open_process(other));
-  CHECK_FALSE(open_process({}));
-  CHECK(start_time_of(0x3fffffff) == 0);
+  CHECK_FALSE(open_process(other).value());
+  CHECK_FALSE(open_process({}).value());
+  CHECK(identity_of(0x3fffffff).error().errnum == ENOENT);
+}
+
+TEST_CASE(
+    "a process counted as ended as its thread's number, its end or its boot wasn't understood",
+    "[daemon]") {
+  auto own = identity_of(::getpid()).value();
+  own.boot_id.clear();  // of a daemon that couldn't read it
+  CHECK(open_process(own).value());
+  ++own.start_time;
+  CHECK_FALSE(open_process(own).value());
+  pid_t thread = 0;
+  std::thread{[&] {
+    thread = ::gettid();
+    auto other = own;
+    other.pid = thread;
+    CHECK_FALSE(open_process(other).value());  // which has no pidfd
+  }}.join();
+  CHECK(thread != ::getpid());
+}
+
+TEST_CASE("a living process counted as ended as no descriptor was left to watch it", "[daemon]") {
+  const auto own = identity_of(::getpid()).value();
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const rlimit none{0, before.rlim_max};
+  ::setrlimit(RLIMIT_NOFILE, &none);
+  const auto by_start = open_process(own);
+  const auto by_user = open_process_of(::getuid(), own);
+  const auto identity = identity_of(::getpid());
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  REQUIRE(by_start.has_error());
+  CHECK(by_start.error().errnum == EMFILE);
+  REQUIRE(by_user.has_error());
+  CHECK(by_user.error().errnum == EMFILE);
+  REQUIRE(identity.has_error());
+  CHECK(identity.error().errnum == EMFILE);
 }
 
 TEST_CASE("a file that couldn't be looked at counted as one that is missing", "[daemon]") {
