@@ -133,6 +133,9 @@ awaitable<Result<std::string>> JobService::stop(Principal who, JobId id,
 awaitable<Result<void>> JobService::signal(Principal who, JobId id, int signo) {
   const auto job = impl_->find(who, id);
   if (job.has_error()) co_return job.error();
+  if (!is_passed_on(signo))
+    co_return Error{Errc::bad_usage, signal_name(signo) + " isn't passed on to workers: " +
+                                         passed_signal_names() + "; `stop` ends a job"};
   const auto state = state_of((*job)->stored.life);
   if (state != JobState::running && state != JobState::stopping)
     co_return Error{Errc::bad_usage, "job " + id + " isn't running"};
