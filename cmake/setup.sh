@@ -114,11 +114,12 @@ acc_find_torch() {
   return 1
 }
 
-# acc_need_torch: as acc_find_torch, but installs Debian's torch and the data set where they are missing.
+# acc_need_torch: as acc_find_torch, but installs Debian's torch and the data set where they are missing. Fails where they can't
+# be had; in a shell of its own, as acc_install then ends the one that calls it.
 acc_need_torch() {
   if ! acc_find_torch; then
     acc_say "no Python with torch here: installing Debian's python3-torch (about 1 GB with what it needs)"
-    acc_install python3-torch python3-numpy
+    (acc_install python3-torch python3-numpy) || return 1
     acc_find_torch || return 1
   fi
   acc_need_blas
@@ -133,6 +134,8 @@ acc_need_blas() {
   [ "$(acc_missing "${builds[@]}" | wc -l)" -lt ${#builds[@]} ] || acc_install_optional "${builds[0]}"
 }
 
+acc_images=/usr/share/datasets/fashion-mnist
+# acc_need_images: fails where the data set can't be had.
 acc_need_images() {
-  [ -e /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz ] || acc_install dataset-fashion-mnist
+  [ -e "$acc_images/train-images-idx3-ubyte.gz" ] || (acc_install dataset-fashion-mnist) || return 1
 }

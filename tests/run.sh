@@ -6,7 +6,7 @@ set -euo pipefail
 
 acc_install $acc_build_packages
 acc_install_optional $acc_test_packages
-acc_need_torch || echo "no Python with torch: the tests that train with PyTorch will be skipped" >&2
+acc_need_torch || echo "PyTorch or the Fashion-MNIST images can't be had: the tests that train with them will be skipped" >&2
 [ -z "${PYTHON_EXEC:-}" ] || acc_say "Python with torch: $PYTHON_EXEC"
 browser_log=$(mktemp)
 (acc_install_optional $acc_browser_packages) >"$browser_log" 2>&1 &

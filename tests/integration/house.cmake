@@ -10,3 +10,6 @@ set_tests_properties("release: notes, digests, comparison and bill of materials"
 add_test(NAME "house: a run of all tests ends with what failed and why"
   COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/unit/summary_test.py)
 set_tests_properties("house: a run of all tests ends with what failed and why" PROPERTIES LABELS "unit;house" TIMEOUT 180)
+add_test(NAME "house: what can't be installed leaves the scripts their way on"
+  COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/unit/setup_test.py)
+set_tests_properties("house: what can't be installed leaves the scripts their way on" PROPERTIES LABELS "unit;house" TIMEOUT 60)
