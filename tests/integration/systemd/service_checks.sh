@@ -107,6 +107,10 @@ systemctl start "$(unit misspelt)" 2>/dev/null
 check "a misspelt key: failed, 2" is misspelt ExecMainStatus 2
 check "and isn't tried again" is misspelt NRestarts 0
 check "the journal names the key" soon 5 journal_says misspelt num_proceses
+check "an instance without a file: start fails" sh -c '! systemctl start acc-launch@typo.service 2>/dev/null'
+check "it is failed, 2" is typo ExecMainStatus 2
+check "and isn't tried again" is typo NRestarts 0
+check "the journal names the file" soon 5 journal_says typo '/etc/acc/typo.yaml'
 
 echo "-- SIGKILL of the main process"
 systemctl start "$(unit killed)"
