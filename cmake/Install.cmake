@@ -10,7 +10,9 @@ endforeach()
 install(FILES ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/acc-top DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT acc)
 # Started by acc-test, and by acc for its words that read models; by nobody else.
 install(TARGETS acc-test-worker acc-weights RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/acc COMPONENT acc)
-install(FILES configs/systemd/acc-launch@.service configs/systemd/acc-agent.service DESTINATION lib/systemd/system COMPONENT acc)
+install(FILES configs/systemd/acc-launch@.service configs/systemd/acc-agent.service configs/systemd/acc-agent-jobs.service
+  DESTINATION lib/systemd/system COMPONENT acc)
+install(PROGRAMS configs/systemd/acc-stop-jobs DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/acc COMPONENT acc)
 install(FILES configs/systemd/acc.tmpfiles DESTINATION lib/tmpfiles.d RENAME acc.conf COMPONENT acc)
 
 # Documents, laid out as in the repository, so that their links lead somewhere.

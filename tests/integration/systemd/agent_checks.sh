@@ -50,8 +50,20 @@ rm /etc/acc/jobs.d/broken.yaml /etc/acc/jobs.d/boot.yaml
 check "reload" systemctl reload acc-agent
 check "the job of a removed file is ended" soon 10 is_job boot state stopped
 
+echo "-- the daemon and all jobs are stopped"
+id=$(submit --name saves -- --cpu --num_processes 1 --no_python /bin/sh -c 'trap "sleep 1; touch /srv/acc/saved; exit" TERM; touch /srv/acc/begun; while :; do sleep 0.1; done')
+check "a job runs" soon 5 test -e /srv/acc/begun
+guardian=$(field "$id" pid)
+check "stop of acc-agent-jobs waits for the checkpoint" sh -c 'systemctl stop acc-agent-jobs && test -e /srv/acc/saved'
+check "nothing is left of the job" sh -c "! kill -0 $guardian 2>/dev/null"
+check "and the daemon is stopped" is ActiveState inactive
+check "start of acc-agent is enough for both" systemctl start acc-agent
+check "both are active" systemctl is-active --quiet acc-agent acc-agent-jobs
+check "the job was stopped" is_job "$id" state stopped
+check "as at SIGTERM" is_job "$id" exit_code 143
+
 echo "-- the unit"
-check "systemd-analyze verifies it" systemd-analyze verify --man=no acc-agent.service
+check "systemd-analyze verifies it" systemd-analyze verify --man=no acc-agent.service acc-agent-jobs.service
 
 if [ "$failed" -gt 0 ]; then
   echo "-- the journal"

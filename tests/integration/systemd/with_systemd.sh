@@ -2,7 +2,8 @@
 # with_systemd.sh TREE COMMAND…
 # Boots a real systemd as PID 1 of fresh PID, mount, network, IPC, UTS and cgroup namespaces, over a copy-on-write view of
 # this machine's root in which the folder TREE is laid over /. Runs COMMAND in there as root, then ends everything.
-# Nothing is written to the machine's disk. Exit code: the command's; 77 where this can't be done, with the reason.
+# Nothing is written to the machine's disk, but for the folder KEPT, if that variable is set: it is /srv/kept in there, and stays for the
+# next boot. With SHUT_DOWN=1 the command ends with `systemctl poweroff`, and the system's end is waited for. Exit code: the command's; 77 where this can't be done, with the reason.
 # Mind: systemd empties /tmp when it boots, so a TREE puts its files elsewhere (/srv, /etc, /usr).
 set -euo pipefail
 
@@ -17,6 +18,10 @@ become_systemd() {
   mount -t overlay overlay -o "lowerdir=/,upperdir=$work/fs/changes,workdir=$work/fs/scratch" "$root"
   cp -a "$tree/." "$root/"
   rm -f "$root/var/lib/man-db/auto-update"  # or each package has the manual pages of all others read again
+  if [ -n "${KEPT:-}" ]; then
+    mkdir "$root/srv/kept"
+    mount --bind "$KEPT" "$root/srv/kept"
+  fi
   # Waiting for the network of a machine that has none would only cost time.
   for node in systemd-networkd-wait-online NetworkManager-wait-online ifupdown-wait-online networking; do
     ln -sf /dev/null "$root/etc/systemd/system/$node.service"
@@ -108,4 +113,10 @@ fi
 nsenter -t "$manager" -a -- ip link set lo up 2>/dev/null || skip "no ip command to bring the loopback up"
 status=0
 nsenter -t "$manager" -a -- "$@" || status=$?
+if [ "${SHUT_DOWN:-}" = 1 ] && [ "$status" = 0 ]; then
+  for _ in $(seq 600); do kill -0 "$starter" 2>/dev/null || exit 0; sleep 0.1; done
+  tail -20 "$work/console" >&2
+  echo "with_systemd.sh: the system did not shut down within 60 s (its last lines stand above)" >&2
+  exit 1
+fi
 exit "$status"
