@@ -19,7 +19,7 @@ install(FILES configs/systemd/acc.tmpfiles DESTINATION lib/tmpfiles.d RENAME acc
 install(FILES README.md CHANGELOG.md SECURITY.md CONTRIBUTING.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT acc)
 install(FILES runtime/python/acc_heartbeat.py DESTINATION ${CMAKE_INSTALL_DATADIR}/acc/python COMPONENT acc)
 install(DIRECTORY runtime/python/acc_launch DESTINATION ${CMAKE_INSTALL_DATADIR}/acc/python COMPONENT acc PATTERN "__pycache__" EXCLUDE)
-install(DIRECTORY docs configs examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT acc
+install(DIRECTORY docs configs examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT acc USE_SOURCE_PERMISSIONS
   PATTERN "__pycache__" EXCLUDE PATTERN "quickstart.sh" EXCLUDE REGEX "/docs/site$" EXCLUDE REGEX "/examples/CMakeLists.txt$" EXCLUDE)
 foreach(room agent agent/daemon agent/fanout agent/preload agent/output common launcher launcher/check launcher/configure launcher/ctl launcher/ctl/top launcher/env rendezvous runtime runtime/shm)
   install(FILES ${room}/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/${room} COMPONENT acc)
@@ -62,6 +62,7 @@ endforeach()
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_CONTACT "acc maintainers <maintainers@localhost>")
 set(CPACK_STRIP_FILES ON)
+set(CPACK_PRE_BUILD_SCRIPTS ${PROJECT_SOURCE_DIR}/cmake/PackageModes.cmake)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
