@@ -4,7 +4,7 @@ set -uo pipefail
 . "$(dirname "$0")/agent_claims.sh"
 deb=$(dirname "$0")/acc.deb
 has() { [ -e "$1" ] || { echo "      there is no $1"; return 1; }; }
-gone() { [ ! -e "$1" ] || { echo "      still there: $1"; return 1; }; }
+gone() { { [ ! -e "$1" ] && [ ! -L "$1" ]; } || { echo "      still there: $1"; return 1; }; }
 
 echo "-- install"
 check "dpkg installs it" dpkg -i "$deb"
@@ -25,15 +25,33 @@ check "another daemon serves" sh -c "[ \"\$(systemctl show --value -p MainPID ac
 check "the job lives on" is_job "$id" pid "$guardian"
 check "as the daemon's" is_job "$id" state running
 
-echo "-- removal"
+echo "-- removal, also under jobs that need a second for their checkpoint"
+printf '%s\n' '#!/bin/bash' 'trap "sleep 1; echo weights >$1; exit" TERM' 'touch $1.begun; while :; do sleep 0.1; done' >/srv/acc/saves.sh
+chmod +x /srv/acc/saves.sh
+printf '%s\n' 'compute_environment: LOCAL_MACHINE' 'distributed_type: MULTI_CPU' 'num_processes: 1' 'use_cpu: true' 'no_python: true' 'script: /srv/acc/saves.sh' 'script_args: [checkpoint]' >/etc/acc/train.yaml
+check "an instance of acc-launch@ runs" systemctl enable --now acc-launch@train
+saves=$(submit --name saves -- --cpu --num_processes 1 --no_python /srv/acc/saves.sh /srv/acc/saved)
+check "and another job of the daemon" soon 5 has /srv/acc/saved.begun
+check "both workers have begun" soon 5 has /var/lib/acc/train/checkpoint.begun
 check "dpkg removes it" dpkg -r acc
 check "the daemon is gone" sh -c '! pgrep -x acc-agent'
-check "and so are the jobs that nothing would supervise any more" soon 20 sh -c "! kill -0 $guardian"
+check "and so are the jobs that nothing would supervise any more" sh -c "! kill -0 $guardian 2>/dev/null"
+check "all of them" sh -c '! pgrep -x acc-launch'
+check "they have saved before" has /srv/acc/saved
+check "the one of acc-launch@ too" has /var/lib/acc/train/checkpoint
+check "and isn't started at the next boot" gone /etc/systemd/system/multi-user.target.wants/acc-launch@train.service
+check "nor is the daemon" gone /etc/systemd/system/multi-user.target.wants/acc-agent.service
+check "the job's end is noted" grep -q 143 "/var/lib/acc/jobs/$saves/user/exit.json"
 check "the jobs' folders stay" has "/var/lib/acc/jobs/$id/job.json"
 check "the program is gone" gone /usr/bin/acc-agent
 touch /etc/acc/secret
 check "dpkg purges it" dpkg -P acc
-check "the jobs' folders are gone" gone /var/lib/acc
+check "the jobs' folders are gone" gone /var/lib/acc/jobs
+check "and all that is the daemon's" test "$(ls /var/lib/acc)" = train
+check "the checkpoints of acc-launch@ stay" has /var/lib/acc/train/checkpoint
+rm -r /var/lib/acc/train
+check "it is installed and purged again" sh -c "dpkg -i $deb >/dev/null && systemctl start acc-agent && dpkg -P acc"
+check "without checkpoints there nothing is left" gone /var/lib/acc
 check "what the operator wrote stays" has /etc/acc/secret
 
 [ "$failed" -eq 0 ] || journalctl -u acc-agent --no-pager -o short-monotonic | tail -60
