@@ -19,7 +19,8 @@ constexpr std::size_t kMostGroups = 64;
 constexpr std::size_t kLongestName = 80;
 
 // Of each process group the first call that isn't completed, and the last one. Keys as torch 2.1 to
-// 2.7 write them.
+// 2.7 write them. A process group is (name, description): each has a name of its own, and all that
+// were made without a description have "undefined".
 constexpr const char* kReader = R"py(
 import json, pickle, resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
@@ -37,10 +38,11 @@ def read(path):
         if one.get("is_p2p"):
             continue
         pg = one.get("process_group") or one.get("pg_id", 0)
-        name = (pg[1] or pg[0]) if isinstance(pg, (tuple, list)) else pg
+        name, described = (tuple(pg) + ("", ""))[:2] if isinstance(pg, (tuple, list)) else (pg, "")
+        description = "" if described in (None, "undefined") else str(described)[:80]
         number = int(one.get("collective_seq_id", one.get("seq_id", 0)))
         call = {"number": number, "name": shown(one.get("profiling_name", "")), "state": str(one.get("state", ""))[:20]}
-        group = groups.setdefault(str(name)[:80], {"last": call, "open": None})
+        group = groups.setdefault(str(name)[:80], {"description": description, "last": call, "open": None})
         if number >= group["last"]["number"]:
             group["last"] = call
         if call["state"] != "completed" and (group["open"] is None or number < group["open"]["number"]):
@@ -64,6 +66,11 @@ std::optional<FlightCall> call_of(const FlightJson& json) {
     return std::nullopt;
   return FlightCall{json["number"].get<std::uint64_t>(), flight_text(json, "name"),
                     flight_text(json, "state")};
+}
+
+// "1:tensor_parallel", "2"
+std::string group_words(const FlightGroup& group) {
+  return group.name + (group.description.empty() ? "" : ":" + group.description);
 }
 
 std::string call_words(const FlightCall& call) {
@@ -92,8 +99,9 @@ std::vector<FlightDump> decode_flight(std::string_view output) {
       if (!group.is_object() || dump.groups.size() == kMostGroups) continue;
       const auto last = call_of(group.value("last", FlightJson{}));
       if (!last) continue;
-      dump.groups.push_back(
-          {printable(name, kLongestName), *last, call_of(group.value("open", FlightJson{}))});
+      dump.groups.push_back({printable(name, kLongestName), *last,
+                             call_of(group.value("open", FlightJson{})),
+                             flight_text(group, "description")});
     }
     dumps.push_back(std::move(dump));
   }
@@ -101,14 +109,16 @@ std::vector<FlightDump> decode_flight(std::string_view output) {
 }
 
 std::string flight_words(const FlightGroup& group) {
-  if (!group.open) return group.name + ": has completed " + call_words(group.last);
-  std::string text = group.name + ": in " + call_words(*group.open) + " (" + group.open->state + ")";
+  const auto name = group_words(group);
+  if (!group.open) return name + ": has completed " + call_words(group.last);
+  std::string text = name + ": in " + call_words(*group.open) + " (" + group.open->state + ")";
   if (group.last.number > group.open->number) text += ", queued up to #" + std::to_string(group.last.number);
   return text;
 }
 
 std::vector<std::string> missing_in_flight(const std::vector<RankEvidence>& ranks) {
   struct Found {
+    std::string words;
     std::optional<FlightCall> first;  ///< that some wait in
     std::vector<std::pair<std::uint32_t, const FlightGroup*>> members;
   };
@@ -116,6 +126,7 @@ std::vector<std::string> missing_in_flight(const std::vector<RankEvidence>& rank
   for (const auto& rank : ranks) {
     for (const auto& group : rank.flight) {
       auto& found = by_group[group.name];
+      if (found.words.empty()) found.words = group_words(group);
       found.members.emplace_back(rank.summary.rank.value(), &group);
       if (group.open && (!found.first || group.open->number < found.first->number))
         found.first = group.open;
@@ -133,7 +144,7 @@ std::vector<std::string> missing_in_flight(const std::vector<RankEvidence>& rank
     if (missing.empty()) continue;
     const auto who = name_ranks(missing) + (missing.size() == 1 ? " hasn't" : " haven't");
     lines.push_back("torch's flight recorder: " + who + " come to " + call_words(*found.first) +
-                    " of " + name + ", in which " + name_ranks(waiting) +
+                    " of " + found.words + ", in which " + name_ranks(waiting) +
                     (waiting.size() == 1 ? " waits" : " wait"));
   }
   return lines;

@@ -22,7 +22,7 @@ struct FlightDump {
 /// What that command wrote (pure). Total: a line that is none of its own is skipped.
 [[nodiscard]] std::vector<FlightDump> decode_flight(std::string_view output);
 
-/// For people: "default_pg: in all_reduce #42 (started)".
+/// For people: "0:default_pg: in all_reduce #42 (started)".
 [[nodiscard]] std::string flight_words(const FlightGroup& group);
 /// For each group in which some ranks wait for others, who waits in what, and who hasn't come.
 [[nodiscard]] std::vector<std::string> missing_in_flight(const std::vector<RankEvidence>& ranks);

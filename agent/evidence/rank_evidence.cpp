@@ -137,15 +137,17 @@ FlightCall flight_call_of(const Json& json) {
 Json json_of(const std::vector<FlightGroup>& groups) {
   Json json = Json::array();
   for (const auto& group : groups)
-    json.push_back({group.name, json_of(group.last), group.open ? json_of(*group.open) : Json{}});
+    json.push_back({group.name, json_of(group.last), group.open ? json_of(*group.open) : Json{},
+                    group.description});
   return json;
 }
 
 std::vector<FlightGroup> flight_of(const Json& json) {
   std::vector<FlightGroup> groups;
   for (const auto& one : json) {
-    groups.push_back({shown_text(one.at(0)), flight_call_of(one.at(1)), std::nullopt});
+    groups.push_back({shown_text(one.at(0)), flight_call_of(one.at(1)), std::nullopt, {}});
     if (!one.at(2).is_null()) groups.back().open = flight_call_of(one.at(2));
+    if (one.size() > 3) groups.back().description = shown_text(one.at(3));
   }
   return groups;
 }

@@ -78,9 +78,10 @@ struct FlightCall {
   friend bool operator==(const FlightCall&, const FlightCall&) = default;
 };
 struct FlightGroup {
-  std::string name;
+  std::string name;  ///< of this group alone, the same on all of its ranks: "0", "1"
   FlightCall last;
   std::optional<FlightCall> open{};  ///< the first one that isn't completed
+  std::string description{};         ///< "default_pg"; not of this group alone; empty: none
   friend bool operator==(const FlightGroup&, const FlightGroup&) = default;
 };
 

@@ -675,10 +675,22 @@ class Stacks(HangTest):
         with open(os.path.join(folder, "trace_2"), "wb") as f:
             pickle.dump({"entries": [Evil()]}, f)
         reply = ask_at(self.socket, {"do": "stacks"}, timeout=20)
-        self.assertIn("torch's flight recorder: rank 1 hasn't come to all_reduce #42 of default_pg, in which rank 0 waits\n", reply["text"])
+        self.assertIn("torch's flight recorder: rank 1 hasn't come to all_reduce #42 of 0:default_pg, in which rank 0 waits\n", reply["text"])
         self.assertIn(f"torch's flight record: {folder}/trace_2\n", reply["text"])
         self.assertFalse(os.path.exists(os.path.join(folder, "made")))
         self.assertIsNone(job.process.poll())
+
+    def test_ranks_of_another_group_of_torch_without_a_description_were_said_to_be_missing(self):
+        folder = tempfile.mkdtemp(prefix="acc-flight-")
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        self.start(4, env={"TORCH_NCCL_DEBUG_INFO_TEMP_FILE": os.path.join(folder, "trace_")})
+        calls = [("1", 8, "started"), ("1", 7, "completed"), ("2", 3, "completed"), ("2", 3, "completed")]
+        for rank, (group, number, state) in enumerate(calls):
+            entry = {"process_group": (group, "undefined"), "collective_seq_id": number, "profiling_name": "nccl:all_reduce", "state": state, "is_p2p": False}
+            with open(os.path.join(folder, f"trace_{rank}"), "wb") as f:
+                pickle.dump({"version": "2.5", "entries": [entry]}, f, protocol=2)
+        text = ask_at(self.socket, {"do": "stacks"}, timeout=20)["text"]
+        self.assertEqual(re.findall("torch's flight recorder: (rank.*)", text), ["rank 1 hasn't come to all_reduce #8 of 1, in which rank 0 waits"])
 
     def test_sigquit_by_acc_ctl_wrote_none(self):
         job = self.start(2)

@@ -619,6 +619,28 @@ no line of its
   CHECK(again->ranks[0].flight == all[0].flight);
 }
 
+TEST_CASE("a line that shows a group of torch names its description, if it has one",
+          "[agent][evidence]") {
+  const auto dumps = decode_flight(
+      R"({"path": "/d/0", "groups": {"1": {"description": "tensor\u001b", "last": {"number": 3, "name": "all_reduce", "state": "started"}, "open": {"number": 3, "name": "all_reduce", "state": "started"}}, "2": {"description": 7, "last": {"number": 1, "name": "barrier", "state": "completed"}, "open": null}}})");
+  REQUIRE(dumps.size() == 1);
+  REQUIRE(dumps[0].groups.size() == 2);
+  CHECK(flight_words(dumps[0].groups[0]) == "1:tensor\\x1b: in all_reduce #3 (started)");
+  CHECK(flight_words(dumps[0].groups[1]) == "2: has completed barrier #1");
+  std::vector<RankEvidence> all(2);
+  all[0].flight = all[1].flight = dumps[0].groups;
+  all[1].summary.rank = Rank{1};
+  all[1].flight[0].description = "another one's";  // the name tells groups apart
+  all[1].flight[0].last.number = 2;
+  all[1].flight[0].open.reset();
+  CHECK(missing_in_flight(all) ==
+        std::vector<std::string>{"torch's flight recorder: rank 1 hasn't come to all_reduce #3 of "
+                                 "1:tensor\\x1b, in which rank 0 waits"});
+  const auto again = decode_node(encode(NodeEvidence{"a", all, {}}));
+  REQUIRE(again.has_value());
+  CHECK(again->ranks[0].flight == all[0].flight);
+}
+
 TEST_CASE("what doesn't fit into the store loses stacks, and keeps its ranks", "[agent][evidence]") {
   NodeEvidence node{"a", {}, {}};
   for (const auto& summary : ranks(8)) {
