@@ -396,6 +396,10 @@ class Collector {
     const bool native_waits = is_native_known && waits_for_others(rank.native.front());
     s.waits_for_others =
         waits_for_others(*stack) || native_waits || (!is_native_known && is_in_backward(*stack));
+    // A copy from a GPU waits for what is queued there, and of Python it is any line.
+    const bool may_wait_for_gpu = !is_native_known && may_be_in_library(*stack);
+    if (s.waits_for_others == false && may_wait_for_gpu && has_gpu_driver(s.pid))
+      s.waits_for_others.reset();
     // Python's own frames are missing, and what they call needn't have names.
     const bool is_at_end = is_native_known && is_past_python(rank.native.front());
     const bool is_half_known =

@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <array>
+#include <fstream>
+#include <string>
 #include <utility>
 
 namespace acc::agent::evidence {
@@ -113,6 +115,15 @@ std::string variable_of(pid_t pid, std::string_view name) {
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
   return {};
+}
+
+bool has_gpu_driver(pid_t pid) {
+  std::ifstream maps{"/proc/" + std::to_string(pid) + "/maps"};  // may take some MiB
+  for (std::string line; std::getline(maps, line);)
+    if (line.find("/libcuda.so") != std::string::npos ||
+        line.find("/libamdhip64.so") != std::string::npos)
+      return true;
+  return false;
 }
 
 bool is_python(pid_t pid) {

@@ -34,5 +34,7 @@ struct ProcFacts {
 /// A variable of its environment at its start; empty: none.
 [[nodiscard]] std::string variable_of(pid_t pid, std::string_view name);
 [[nodiscard]] bool is_python(pid_t pid);
+/// Whether it has loaded the library of NVIDIA's or AMD's driver: it may wait for a GPU.
+[[nodiscard]] bool has_gpu_driver(pid_t pid);
 
 }  // namespace acc::agent::evidence

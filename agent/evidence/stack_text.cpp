@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <span>
 #include <string>
 #include <utility>
 
@@ -16,8 +15,8 @@ namespace {
 constexpr std::size_t kMostThreads = 512;
 constexpr std::size_t kMostFrames = 64;
 
-// Functions of what waits for the other ranks: collectives, and a GPU that may be in one …
-constexpr std::array<std::string_view, 18> kWaits{"gloo::",
+// Functions of what waits for the other ranks: collectives (and a GPU: is_wait_for_gpu) …
+constexpr std::array<std::string_view, 13> kWaits{"gloo::",
                                                   "c10d::",
                                                   "ncclGroup",
                                                   "ncclAll",
@@ -29,19 +28,17 @@ constexpr std::array<std::string_view, 18> kWaits{"gloo::",
                                                   "acc_barrier",
                                                   "acc::runtime::Group",
                                                   "acc::runtime::shm",
-                                                  "acc::runtime::tcp",
-                                                  "cudaStreamSynchronize",
-                                                  "cudaDeviceSynchronize",
-                                                  "cudaEventSynchronize",
-                                                  "cuStreamSynchronize",
-                                                  "cuEventSynchronize"};
+                                                  "acc::runtime::tcp"};
 // … and files of Python's. Its backward waits there for gradients of others, or computes: only the
 // native stack can tell.
 constexpr std::array<std::string_view, 2> kWaitingFiles{"torch/distributed/", "torch/nn/parallel/"};
 // A checkpoint is written there, to a file system that may hang.
 constexpr std::string_view kCheckpoint = "torch/distributed/checkpoint/";
 constexpr std::string_view kBackward = "torch/autograd/";
-constexpr std::size_t kNearFrames = 16;  // of a native stack: those further out only led here
+// Of a native stack: those further out only led here. Of the inside of a driver, which needn't have
+// names, there may be as many.
+constexpr std::size_t kNearFrames = 16;
+constexpr std::string_view kUnknown = "??";
 // What a wait or a sleep is made of, below the program's own functions: whole names, and
 // beginnings.
 constexpr std::array<std::string_view, 21> kSystem{
@@ -93,12 +90,26 @@ bool is_of_system(std::string_view function) {
                              [&](auto beginning) { return name.starts_with(beginning); });
 }
 
+// "cudaStreamSynchronize", "cuMemcpyDtoHAsync_v2", "hipMemcpyWithStream": a copy to or from
+// pageable memory waits for all that is queued before it, which may be a collective.
+bool is_wait_for_gpu(std::string_view function) {
+  constexpr std::array<std::string_view, 3> kLibraries{"cuda", "cu", "hip"};
+  const auto name = without_version(function);
+  return std::ranges::any_of(kLibraries, [&](std::string_view library) {
+    if (!name.starts_with(library)) return false;
+    const auto call = name.substr(library.size());
+    const bool is_call = !call.empty() && std::isupper(static_cast<unsigned char>(call[0])) != 0;
+    return is_call &&
+           (call.starts_with("Memcpy") || call.find("Synchronize") != std::string_view::npos);
+  });
+}
+
 bool is_wait(const Frame& frame) {
   const auto is_in = [](std::string_view text) {
     return [text](std::string_view word) { return text.find(word) != std::string_view::npos; };
   };
   if (frame.place.find(kCheckpoint) != std::string::npos) return false;
-  return std::ranges::any_of(kWaits, is_in(frame.function)) ||
+  return std::ranges::any_of(kWaits, is_in(frame.function)) || is_wait_for_gpu(frame.function) ||
          std::ranges::any_of(kWaitingFiles, is_in(frame.place));
 }
 
@@ -138,7 +149,7 @@ std::optional<Frame> native_frame(std::string_view line) {
   for (auto at = name.find(kUnnamed); at != std::string::npos; at = name.find(kUnnamed))
     name.erase(at, kUnnamed.size());
   frame.function = printable(name, 200);
-  if (frame.function.empty()) frame.function = "??";
+  if (frame.function.empty()) frame.function = kUnknown;
   return frame;
 }
 
@@ -277,8 +288,17 @@ bool waits_for_others(const ThreadStack& stack) {
   // A function of the program may be called from within these files: only the innermost frame
   // counts.
   if (is_of_python(stack.frames.front())) return is_wait(stack.frames.front());
-  const auto near = std::span{stack.frames}.first(std::min(stack.frames.size(), kNearFrames));
-  return std::ranges::any_of(near, is_wait);
+  std::size_t near = 0;
+  for (const auto& frame : stack.frames) {
+    if (frame.function == kUnknown) continue;
+    if (is_wait(frame)) return true;
+    if (++near == kNearFrames) return false;
+  }
+  return false;
+}
+
+bool may_be_in_library(const ThreadStack& python) {
+  return !python.frames.empty() && !is_of_standard_library(python.frames.front());
 }
 
 bool is_in_backward(const ThreadStack& stack) {
@@ -342,7 +362,7 @@ static auto public_call(Frames inside, Frames end) {
   for (auto frame = inside; frame != end; ++frame) {
     if (is_of_runtime(*frame)) {
       call = frame;
-    } else if (!frame->function.starts_with("std::") && frame->function != "??") {
+    } else if (!frame->function.starts_with("std::") && frame->function != kUnknown) {
       break;
     }
   }
@@ -363,7 +383,7 @@ std::string place_of(const ThreadStack& stack) {
   if (own == stack.frames.end()) {
     // What it waits in is all that is known of it.
     const auto named = std::ranges::find_if(
-        stack.frames, [](const Frame& frame) { return frame.function != "??"; });
+        stack.frames, [](const Frame& frame) { return frame.function != kUnknown; });
     return named == stack.frames.end() ? std::string{} : call_of(named->function);
   }
   own = public_call(own, stack.frames.end());

@@ -20,8 +20,12 @@ namespace acc::agent::evidence {
 /// waits for another thread to end (Thread.join, Future.result), as where the training runs in it.
 [[nodiscard]] std::size_t working_thread(const std::vector<ThreadStack>& python);
 
-/// Whether this stack waits for other ranks: in a collective of torch, NCCL, gloo, MPI or ours.
+/// Whether this stack waits for other ranks: in a collective of torch, NCCL, gloo, MPI or ours, or
+/// for a GPU, which may be in one.
 [[nodiscard]] bool waits_for_others(const ThreadStack& stack);
+/// Whether Python's innermost frame may be in a call of a library that only the native stack shows:
+/// not where it is one of the standard library.
+[[nodiscard]] bool may_be_in_library(const ThreadStack& python);
 /// Python's innermost frame is torch's backward, which waits for others in DDP, or computes.
 [[nodiscard]] bool is_in_backward(const ThreadStack& stack);
 /// A native stack in the end of a Python program, without any Python left to be called: in a C++

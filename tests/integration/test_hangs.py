@@ -186,6 +186,25 @@ class Python(HangTest):
         done = subprocess.run(["python3", "-c", begin + script, MODULE], capture_output=True, text=True, timeout=60, check=False)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
+    def test_a_rank_that_may_wait_for_its_gpu_was_named_where_no_native_stack_can_be_read(self):
+        folder = self.enterContext(tempfile.TemporaryDirectory(prefix="acc-gpu-"))
+        write(folder + "/eu-stack", "#!/bin/sh\nexit 1\n", 0o755)
+        job = self.run_script(f"""import mmap
+def item(): time.sleep(1e6)
+def MPI_Barrier(): time.sleep(1e6)
+def load(): time.sleep(1e6)
+if rank == 0:
+    with open("{folder}/libcuda.so.1", "w+b") as f:
+        f.write(b"x" * 4096)
+        f.flush()
+        driver = mmap.mmap(f.fileno(), 4096)
+for step in range(3): acc_heartbeat.heartbeat(step)
+(item, MPI_Barrier, load)[rank]()
+""", HANG, 3, env={"PATH": f"{folder}:{os.environ['PATH']}"})
+        failure = self.report(job)["first_failure"]
+        self.assertEqual(failure["rank"], 2, job.stderr)
+        self.assertIn("; ranks 0,1 wait for it", failure["cause"])
+
     def test_one_that_had_finished_was_told_nowhere_but_those_that_waited_for_it(self):
         path = os.path.join(self.enterContext(tempfile.TemporaryDirectory(prefix="acc-hang-")), "train.py")
         write(path, UNEVEN)

@@ -234,6 +234,66 @@ TEST_CASE("a function that torch calls doesn't wait for others, whatever called 
   CHECK_FALSE(waits_for_others(deep));
 }
 
+namespace {
+
+/// As in pytorch's issue 95944: gdb shows the driver's own functions without names.
+std::string in_item(int unnamed) {
+  std::string text = "Thread 1 (Thread 0x14cd (LWP 4711) \"python\"):\n";
+  int number = 0;
+  const auto add = [&](const std::string& frame) {
+    text += "#" + std::to_string(number++) + "  0x000014cd955ebdbc in " + frame + "\n";
+  };
+  for (int i = 0; i < unnamed; ++i) add("?? () from /lib64/libcuda.so.1");
+  add("cuMemcpyDtoHAsync_v2 () from /lib64/libcuda.so.1");
+  add("?? () from /cuda/11.3.0/lib64/libcudart.so.11.0");
+  add("?? () from /cuda/11.3.0/lib64/libcudart.so.11.0");
+  add("cudaMemcpyAsync () from /cuda/11.3.0/lib64/libcudart.so.11.0");
+  add("at::native::copy_kernel_cuda(at::TensorIterator&, bool) () from /t/libtorch_cuda.so");
+  add("at::native::_local_scalar_dense_cuda(at::Tensor const&) () from /t/libtorch_cuda.so");
+  add("_PyEval_EvalFrameDefault ()");
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("a rank in loss.item() waits for a collective on the GPU, and was named as the culprit",
+          "[agent][evidence]") {
+  for (const int unnamed : {0, 12, 30}) {
+    const auto stacks = native_stacks(in_item(unnamed), 4711);
+    REQUIRE(stacks.size() == 1);
+    CHECK(waits_for_others(stacks[0]));
+    auto all = ranks(4);
+    all[0].waits_for_others = waits_for_others(stacks[0]);
+    all[1].waits_for_others = all[2].waits_for_others = true;  // in a barrier
+    all[3].waits_for_others = false;                           // in its loader
+    CHECK(find_culprits(all).which == std::vector<std::size_t>{3});
+    CHECK(find_culprits(all).why == "ranks 0-2 wait for it");
+  }
+  for (const auto* name : {"cudaDeviceSynchronize", "cuCtxSynchronize", "cudaMemcpy",
+                           "cuMemcpyHtoD_v2", "hipMemcpyWithStream", "hipStreamSynchronize",
+                           "hipDeviceSynchronize", "hipEventSynchronize"})
+    CHECK(waits_for_others({"", {{"sched_yield", ""}, {name, ""}, {"main", ""}}}));
+  for (const auto* name :
+       {"memcpy", "cudaLaunchKernel", "hipLaunchKernel", "shipSynchronizer", "relationshipMemcpy"})
+    CHECK_FALSE(waits_for_others({"", {{"sched_yield", ""}, {name, ""}, {"main", ""}}}));
+  ThreadStack deep{"", {}};
+  for (int i = 0; i < 20; ++i) deep.frames.push_back({i % 2 == 0 ? "??" : "compute", "lib.so"});
+  deep.frames.push_back({"cudaMemcpyAsync", ""});
+  CHECK(waits_for_others(deep));
+  for (int i = 0; i < 20; ++i) deep.frames.insert(deep.frames.begin(), {"compute", "lib.so"});
+  CHECK_FALSE(waits_for_others(deep));  // it computes in what these call
+}
+
+TEST_CASE("of Python alone a line of the program may be in a call of a library",
+          "[agent][evidence]") {
+  const auto may_be = [](const char* place) { return may_be_in_library({"", {{"f", place}}}); };
+  CHECK(may_be("/home/u/train.py:31"));
+  CHECK(may_be("/usr/lib/python3/dist-packages/torch/_tensor.py:9"));
+  CHECK(may_be("/usr/lib/python3.11/site-packages/torch/_tensor.py:9"));
+  CHECK_FALSE(may_be("/usr/lib/python3.11/threading.py:324"));
+  CHECK_FALSE(may_be_in_library({}));
+}
+
 TEST_CASE("a rank in the end of its Python program has no Python frames that could be missing",
           "[agent][evidence]") {
   const auto of = [](std::vector<std::string> functions) {
