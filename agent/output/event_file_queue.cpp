@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cerrno>
+#include <utility>
 
 namespace acc::agent {
 
@@ -79,7 +80,7 @@ int EventFileQueue::make_room(std::string_view& bytes) {
   return 0;
 }
 
-// One in place of a removed one: a reader goes on there, as after a rotation.
+// One in place of a removed or moved one: a reader goes on there, as after a rotation.
 int EventFileQueue::continue_file() {
   if (!continues_at_) return 0;
   if (is_rotating_ && size_ == 0) {
@@ -98,10 +99,31 @@ int EventFileQueue::continue_file() {
   return 0;
 }
 
-// By hand: what follows belongs into a file that can be read.
-bool EventFileQueue::is_removed() const {
-  struct stat info {};
-  return ::fstat(fd_.get(), &info) == 0 && S_ISREG(info.st_mode) && info.st_nlink == 0;
+// Removed or renamed, by hand or by another job that shares the file: what follows belongs into one
+// that can be read at our path.
+EventFileQueue::Place EventFileQueue::place() const {
+  struct stat ours {};
+  struct stat named {};
+  if (::fstat(fd_.get(), &ours) != 0 || !S_ISREG(ours.st_mode)) return Place::at_path;
+  if (ours.st_nlink == 0) return Place::removed;
+  if (::stat(path_.c_str(), &named) != 0) return errno == ENOENT ? Place::moved : Place::at_path;
+  return ours.st_dev == named.st_dev && ours.st_ino == named.st_ino ? Place::at_path : Place::moved;
+}
+
+// If no file can be made at the path, as in a folder that was renamed, a file that was moved is
+// continued where it is: without a limit, as a rotation renames by path.
+void EventFileQueue::follow_path() {
+  const auto found = place();
+  if (found == Place::at_path) return;
+  const auto end = begins_at_ + size_;
+  const bool was_torn = std::exchange(is_torn_, false);
+  if (found == Place::removed) fd_.reset();
+  if (found == Place::moved && open_file() != 0) {
+    is_torn_ = was_torn;
+    is_rotating_ = false;
+    return;
+  }
+  continues_at_ = end;
 }
 
 // A job that was killed may have left half a line.
@@ -125,16 +147,10 @@ std::size_t EventFileQueue::write_once(std::string_view bytes) {
     lose(bytes, refused());
     return bytes.size();
   }
-  if (fd_ && !is_in_line_ && is_removed()) {
-    continues_at_ = begins_at_ + size_;
-    is_torn_ = false;
-    fd_.reset();
-  }
-  if (!fd_) {
-    int why = open_file();
-    if (why == 0) why = continue_file();
-    if (why != 0) return refuse(bytes, why);
-  }
+  if (fd_ && !is_in_line_) follow_path();
+  int why = fd_ ? 0 : open_file();
+  if (why == 0) why = continue_file();
+  if (why != 0) return refuse(bytes, why);
   if (is_torn_) {
     const char end = '\n';
     if (::write(fd_.get(), &end, 1) == 1) {
@@ -143,7 +159,8 @@ std::size_t EventFileQueue::write_once(std::string_view bytes) {
     }
   }
   const auto all = bytes;
-  if (const int why = make_room(bytes); why != 0) return refuse(all, why);
+  why = make_room(bytes);
+  if (why != 0) return refuse(all, why);
   const ssize_t n = is_torn_ ? -1 : ::write(fd_.get(), bytes.data(), bytes.size());
   if (n > 0) {
     const auto taken = static_cast<std::size_t>(n);
@@ -153,7 +170,7 @@ std::size_t EventFileQueue::write_once(std::string_view bytes) {
     is_in_line_ = bytes[taken - 1] != '\n';  // the rest of the line follows
     return taken;
   }
-  const int why = n < 0 ? errno : ENOSPC;
+  why = n < 0 ? errno : ENOSPC;
   if (why == EAGAIN) wait_writable(fd_.get());
   if (why == EAGAIN || why == EINTR) return 0;
   is_torn_ = is_torn_ || is_in_line_;

@@ -32,7 +32,9 @@ class EventFileQueue final : public BatchQueue {
   void look_at_end();
   int make_room(std::string_view& bytes);  // errno or 0
   int rotate();                            // errno or 0
-  [[nodiscard]] bool is_removed() const;
+  enum class Place : std::uint8_t { at_path, removed, moved };
+  [[nodiscard]] Place place() const;  // of the open file
+  void follow_path();
   int continue_file();  // errno or 0
 
   std::string path_;
@@ -40,7 +42,8 @@ class EventFileQueue final : public BatchQueue {
   UniqueFd fd_;
   std::uint64_t begins_at_ = 0;  // position of the file's first byte
   std::uint64_t size_ = 0;
-  std::optional<std::uint64_t> continues_at_;  // the next file's begin: this one was removed
+  std::optional<std::uint64_t>
+      continues_at_;          // the next file's begin: the last one was removed or moved
   bool is_rotating_ = false;  // it has a limit, and is a regular file
   bool is_in_line_ = false;  // the last write took a part of a line
   bool is_torn_ = false;      // the file ends in a line whose rest is lost

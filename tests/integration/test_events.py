@@ -1,7 +1,7 @@
 """--events FILE: what happened, as lines of JSON."""
 import json, os, tempfile, unittest
 
-from harness import JobTest, free_port, is_root, main, read, until
+from harness import JobTest, free_port, is_root, main, read, until, write
 
 
 def events_of(path):
@@ -66,6 +66,44 @@ class Events(JobTest):
         events = events_of(self.path)
         self.assertEqual((events[0]["event"], events[-1]["event"]), ("file_continued", "job_ended"))
         self.assertGreaterEqual(events[0]["begins_at"], size)
+
+    def moved(self, move, flags="", restarts=4):
+        """Its events are moved away while an attempt runs; several more follow."""
+        go = os.path.dirname(self.path) + ".go"
+        job = self.job(f"--num_processes 1 --max_restarts {restarts} --restart_delay 0 --events {self.path} {flags} --no_python", "",
+                       program=["sh", "-c", f"until [ -e {go} ]; do sleep 0.05; done; exit 3"])
+        self.addCleanup(os.remove, go)
+        until(lambda: os.path.exists(self.path) and "worker_started" in read(self.path), "the first events")
+        move()
+        write(go, "")
+        self.assertEqual(job.wait(60), 3, job.stderr)
+        return job
+
+    def test_a_file_that_was_renamed_took_later_events_with_it_and_from_its_limit_on_all_were_lost(self):
+        old = self.path + ".old"
+        job = self.moved(lambda: os.rename(self.path, old), "--events_size 2K")
+        self.assertNotIn("events in", job.stderr)
+        self.assertEqual(events_of(old)[-1]["event"], "worker_started")
+        events = events_of(self.path + ".1") + events_of(self.path)
+        self.assertEqual((events[0]["event"], events[-1]["event"]), ("file_continued", "job_ended"))
+        self.assertGreaterEqual(events[0]["begins_at"], os.path.getsize(old))
+
+    def test_a_file_that_another_one_took_the_place_of_took_later_events_with_it(self):
+        def move():
+            os.rename(self.path, self.path + ".old")
+            write(self.path, '{"event": "of another job"}\n')
+        self.moved(move)
+        self.assertEqual(events_of(self.path)[0]["event"], "of another job")
+        self.assertEqual(events_of(self.path)[-1]["event"], "job_ended")
+        self.assertEqual(events_of(self.path + ".old")[-1]["event"], "worker_started")
+
+    def test_in_a_folder_that_was_renamed_it_goes_on_of_any_size(self):
+        folder = os.path.dirname(self.path)
+        self.path = os.path.join(folder, "sub", "events.jsonl")
+        os.mkdir(folder + "/sub")
+        job = self.moved(lambda: os.rename(folder + "/sub", folder + "/other"), "--events_size 2K")
+        self.assertNotIn("events in", job.stderr)
+        self.assertEqual(events_of(folder + "/other/events.jsonl")[-1]["event"], "job_ended")
 
     def test_two_jobs_share_a_file(self):
         for _ in range(2):
