@@ -46,10 +46,11 @@ void EventLog::tell_news() {
   if (const auto lost = queue_->losses(); lost && on_degraded_) on_degraded_(*lost);
 }
 
-void EventLog::finish(FlushLimits limits) {
+bool EventLog::finish(FlushLimits limits) {
   const Instant from = clock_now();
-  if (queue_->wait_written(from, limits.patience, from + limits.cap)) return;
+  if (queue_->wait_written(from, limits.patience, from + limits.cap)) return true;
   queue_->abandon(kEventLetGo, true);
+  return false;
 }
 
 std::optional<Losses> EventLog::losses() const { return queue_->losses(); }

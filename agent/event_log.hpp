@@ -37,7 +37,8 @@ class EventLog {
   /// @param line  without its end. Never blocks.
   void write(std::string_view line);
   /// Waits until all is written, within the limits; what isn't is given up and counted.
-  void finish(FlushLimits limits);
+  /// @return whether nothing was given up for want of time
+  bool finish(FlushLimits limits);
   [[nodiscard]] std::optional<Losses> losses() const;
 
  private:

@@ -81,10 +81,11 @@ int JobEnding::conclude(const CoordinatedJob* job) {
     note_stopped(parts_.guardian);
   if (report.outcome == Outcome::cannot_start)
     note_refusal(parts_.guardian, report.start_failure_words);
-  parts_.telemetry.finish(report);
+  parts_.telemetry.settle(report);
   report.is_unwritten = !write(report);
   hand_on_error(report);
   if (report.is_unwritten && report.exit_code == 0) report.exit_code = to_int(ExitCode::output);
+  parts_.telemetry.finish(report);
   const std::string block = to_text(report, parts_.color);
   if (!block.empty() && is_told_here(job)) output.say(block);
   output.finish(kReportPatience, kReportPatience);

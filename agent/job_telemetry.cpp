@@ -108,11 +108,21 @@ void JobTelemetry::progress(Round round, const std::vector<WorkerProgress>& work
 }
 
 // The file gets a moment for the last lines: what it doesn't take by then is lost, and reported.
+void JobTelemetry::settle(JobReport& report) {
+  if (!log_) return;
+  is_file_stuck_ = !log_->finish({kEventPatience, kEventPatience});
+  if (auto lost = log_->losses()) report.losses.push_back(std::move(*lost));
+}
+
 void JobTelemetry::finish(JobReport& report) {
   events_.job_ended(report);
   if (!log_) return;
-  log_->finish({kEventPatience, kEventPatience});
-  if (auto lost = log_->losses()) report.losses.push_back(std::move(*lost));
+  const Millis patience = is_file_stuck_ ? Millis{0} : kEventPatience;
+  log_->finish({patience, patience});
+  auto lost = log_->losses();
+  if (!lost) return;
+  std::erase_if(report.losses, [&](const Losses& one) { return one.where == lost->where; });
+  report.losses.push_back(std::move(*lost));
 }
 
 }  // namespace acc::agent

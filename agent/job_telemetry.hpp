@@ -65,7 +65,9 @@ class JobTelemetry {
 
   /// No more metrics.
   void close() { server_.reset(); }
-  /// The last event, and what of the events was lost.
+  /// Before the report is written: waits for the events so far, and adds what of them was lost.
+  void settle(JobReport& report);
+  /// The last event, which has the exit code; where it is lost, the report's text says so.
   void finish(JobReport& report);
 
  private:
@@ -78,6 +80,7 @@ class JobTelemetry {
   std::unique_ptr<EventLog> log_;          ///< --events
   std::unique_ptr<MetricsServer> server_;  ///< --metrics
   ProgressRhythm rhythm_;
+  bool is_file_stuck_ = false;  ///< --events has taken nothing for as long as it is waited for
 };
 
 }  // namespace acc::agent

@@ -326,6 +326,16 @@ class Report(JobTest):
                 self.assertIn("No such file or directory", ran.stderr)
                 self.assertFalse(os.path.exists(folder + "/ran"))
 
+    def test_where_the_report_was_lost_the_last_event_had_exit_code_0(self):
+        folder = self.job("--num_processes 1", "exit=0").folder
+        os.mkdir(folder + "/gone")
+        ran = subprocess.run([ACC, "--num_processes", "1", "--report", folder + "/gone/r.json", "--events", folder + "/e.jsonl", "--no_python", "rm", "-r",
+                              folder + "/gone"], cwd=folder, capture_output=True, text=True, timeout=60)
+        self.assertEqual(ran.returncode, 73, ran.stderr)
+        self.assertIn("the report is lost", ran.stderr)
+        last = json.loads(read(folder + "/e.jsonl").splitlines()[-1])
+        self.assertEqual((last["event"], last["verdict"], last["exit_code"]), ("job_ended", "succeeded", 73))
+
     def test_places_that_cannot_be_written_ended_a_launch_on_hosts_with_1(self):
         folder = self.job("--num_processes 1", "exit=0").folder
         ran = subprocess.run([ACC, "--hosts", "localhost:1", "--events", "/proc/no/events", "--no_python", "true"], cwd=folder, capture_output=True,
