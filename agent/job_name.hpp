@@ -14,4 +14,8 @@ namespace acc::agent {
 /// The name that --rdzv_id gave, else the script's.
 [[nodiscard]] std::string job_name(const JobPlan& plan);
 
+/// Three hexadecimal digits of the script's path and arguments: they tell most jobs of one script
+/// name apart, and so few that files which are named by them stay few.
+[[nodiscard]] std::string command_mark(const JobPlan& plan);
+
 }  // namespace acc::agent

@@ -36,6 +36,7 @@ Millis between(std::uint64_t from_ns, std::uint64_t to_ns) {
 
 void HangDetector::begin_round(Instant now, std::uint32_t workers) {
   looked_ = outside_floor_ = now;
+  first_step_ = Millis{0};
   seen_.assign(workers, {});
   for (auto& seen : seen_) seen.began = seen.step_since = now;
   restart_clocks(now);
@@ -75,7 +76,9 @@ Millis HangDetector::step_limit() const {
   if (policy_.kind == HangPolicy::Kind::fixed) return policy_.timeout;
   const bool is_known = before_.step > Millis{0} || intervals_ >= kEnoughIntervals;
   if (!is_known) return first_limit();
-  return std::max(kFactor * std::max({before_.step, here_.step, elsewhere_}), kLeastLearned);
+  // What a run before took may be another job's: too long is safe, too short isn't.
+  const Millis first = intervals_ < kEnoughIntervals ? first_step_ : Millis{0};
+  return std::max(kFactor * std::max({before_.step, here_.step, elsewhere_, first}), kLeastLearned);
 }
 
 Millis HangDetector::first_limit() const {
@@ -113,12 +116,16 @@ void HangDetector::learn(Seen& seen, const heartbeat::Beat& beat, bool is_any_in
     if (seen.beats < kFirstBeats && beat.beats >= kFirstBeats)
       here_.first = std::max(here_.first, between(ns_of(seen.began), beat.time_ns) -
                                               held_between(seen.began, instant_of(beat.time_ns)));
-    if (seen.beats >= kFirstBeats && !is_in_section && !seen.was_in_section) {
-      // Time in which the workers were stopped is no step's.
-      const Instant since = std::max(floor_of(seen), instant_of(seen.time_ns));
-      here_.step = std::max(here_.step, between(ns_of(since), beat.time_ns) -
-                                            held_between(since, instant_of(beat.time_ns)));
+    // Time in which the workers were stopped is no step's.
+    const Instant since = std::max(floor_of(seen), instant_of(seen.time_ns));
+    const Millis interval =
+        between(ns_of(since), beat.time_ns) - held_between(since, instant_of(beat.time_ns));
+    const bool is_step = seen.beats > 0 && !is_in_section && !seen.was_in_section;
+    if (is_step && seen.beats >= kFirstBeats) {
+      here_.step = std::max(here_.step, interval);
       ++intervals_;
+    } else if (is_step && beat.beats >= kFirstBeats) {
+      first_step_ = std::max(first_step_, interval);
     }
     seen.beats = beat.beats;
     seen.was_in_section = is_in_section;

@@ -128,6 +128,7 @@ class HangDetector {
   HangPolicy policy_;
   LearnedTimes before_;
   LearnedTimes here_;
+  Millis first_step_{0};  ///< of this round: the longest from a first heartbeat to the second
   Millis elsewhere_{0};          ///< the longest step of other nodes: never learned from too few
   std::uint64_t intervals_ = 0;  ///< learned from
   std::vector<Seen> seen_;

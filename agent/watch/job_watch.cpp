@@ -39,7 +39,9 @@ std::string one_decimal(double value) {
 std::string times_file_of(const JobPlan& plan) {
   if (plan.hang.kind != HangPolicy::Kind::learned) return {};
   const bool several = plan.kind == JobKind::elastic && plan.cluster.several();
-  return learned_times_file(job_name(plan) + (several ? "." + host_name() : ""));
+  auto name = job_name(plan);
+  if (is_made_up(plan.cluster.job)) name += "-" + command_mark(plan);
+  return learned_times_file(name + (several ? "." + host_name() : ""));
 }
 
 }  // namespace

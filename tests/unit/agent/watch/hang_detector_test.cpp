@@ -264,6 +264,54 @@ TEST_CASE("until enough was seen the limit is that of the first step, or of earl
   CHECK_FALSE(known.learned());
 }
 
+TEST_CASE(
+    "a healthy job was ended in each attempt by what another one had taught --hang_timeout auto",
+    "[agent][hang]") {
+  Ranks ranks{learning(), 1, {100ms, 3s}};
+  Instant now = kStart;
+  const auto beats = [&](int count, Millis apart) {
+    for (int i = 0; i < count; ++i) {
+      for (const Instant next = now + apart; now < next; now += 1s) {
+        INFO("after " << std::chrono::duration_cast<Millis>(now - kStart).count() << " ms");
+        CHECK(ranks.look(now).silent.empty());
+      }
+      ranks.beat_all(now);
+      ranks.look(now);
+    }
+  };
+  beats(2, 60s);
+  CHECK(ranks.detector.step_limit() == 300s);
+  SECTION("its own steps teach it") {
+    beats(25, 60s);
+    CHECK(ranks.detector.step_limit() == 300s);
+    CHECK(ranks.detector.learned() == LearnedTimes{60s, 120s});
+  }
+  SECTION("of a slow first step that holds only until enough intervals were seen") {
+    beats(20, 1s);
+    CHECK(ranks.detector.step_limit() == 30s);
+  }
+  SECTION("each attempt has a first step of its own") {
+    now += 1s;
+    ranks.beats.assign(1, {});
+    ranks.detector.begin_round(now, 1);
+    CHECK(ranks.detector.step_limit() == 30s);
+    beats(1, 600s);
+    beats(3, 100s);
+    CHECK(ranks.detector.step_limit() == 500s);
+  }
+}
+
+TEST_CASE("a section between the first two heartbeats is no measure of a step", "[agent][hang]") {
+  Ranks ranks{learning(), 1, {100ms, 3s}};
+  ranks.beat_all(kStart + 1s);
+  ranks.beats[0].section_since_ns = ns(kStart + 1s);
+  ranks.look(kStart + 1s);
+  ranks.beats[0].section_since_ns = 0;
+  ranks.beat_all(kStart + 1h);
+  ranks.look(kStart + 1h);
+  CHECK(ranks.detector.step_limit() == 30s);
+}
+
 TEST_CASE("half of what earlier runs took longer is forgotten", "[agent][hang]") {
   Ranks ranks{learning(), 1, {40s, 0s}};
   Instant now = kStart;

@@ -1,3 +1,4 @@
+#include "agent/job_name.hpp"
 #include "agent/watch/goodput.hpp"
 #include "agent/watch/learned_times.hpp"
 #include "agent/watch/stall_detector.hpp"
@@ -220,6 +221,26 @@ TEST_CASE("without a reported checkpoint lost work isn't known", "[agent][goodpu
   CHECK(figures.lost_work == 0s);
   CHECK(figures.restarting == 50s);
   CHECK(figures.goodput() == Approx(0.5));
+}
+
+TEST_CASE("what a job of one script had taught held for all others whose script has that name",
+          "[agent][hang]") {
+  const auto mark = [](std::vector<std::string> words) {
+    JobPlan plan;
+    plan.command = std::move(words);
+    CHECK(job_name(plan) == "train");
+    return command_mark(plan);
+  };
+  const auto one = mark({"/usr/bin/python3", "-u", "/a/train.py", "--size", "7b"});
+  CHECK(one.size() == 3);
+  CHECK(one.find_first_not_of("0123456789abcdef") == std::string::npos);
+  CHECK(mark({"/usr/bin/python3", "-u", "/a/train.py", "--size", "7b"}) == one);
+  CHECK(mark({"/usr/bin/python3", "-u", "/b/train.py", "--size", "7b"}) != one);
+  CHECK(mark({"/usr/bin/python3", "-u", "/a/train.py", "--size", "1b"}) != one);
+  CHECK(mark({"/usr/bin/python3", "train.py"}) == mark({"/usr/bin/python3", "train.py"}));
+  CHECK(mark({"/a/train"}) != mark({"/b/train"}));
+  CHECK(job_name(JobPlan{}) == "job");
+  CHECK(command_mark(JobPlan{}).size() == 3);
 }
 
 TEST_CASE("learned times are kept for the next run, a damaged file is none", "[agent][hang]") {
