@@ -236,7 +236,8 @@ std::optional<Preloader::Program> RoundStarter::preload_program(
   for (std::uint32_t i = 0; i < plan_.local_world_size; ++i)
     workers.push_back(environment.for_worker(LocalRank{i}));
   const bool has_other_nodes = plan_.kind == JobKind::elastic && plan_.cluster.several();
-  return Preloader::Program{std::move(program), plan_.command, {workers, has_other_nodes}};
+  return Preloader::Program{
+      std::move(program), plan_.command, {workers, has_other_nodes}, !plan_.cores.empty()};
 }
 
 bool RoundStarter::progress_changed() const {

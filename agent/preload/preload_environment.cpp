@@ -1,5 +1,6 @@
 #include "agent/preload/preload_environment.hpp"
 
+#include "common/text.hpp"
 #include "common/worker_env.hpp"
 
 #include <algorithm>
@@ -36,6 +37,9 @@ constexpr std::array kOfPlaces{env::kWorldSize,  env::kRoleWorldSize,  env::kGro
 constexpr std::array kOfTheTerminal{env::kColumns, env::kLines};
 constexpr std::array<std::string_view, 10> kReadByLibraries{
     "OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "BLIS_", "GOTO_", "LD_", "MALLOC_", "GLIBC_"};
+
+constexpr std::array<std::string_view, 3> kPlacements{"OMP_PLACES", "OMP_PROC_BIND",
+                                                      "GOMP_CPU_AFFINITY"};
 
 std::string_view name_of(std::string_view entry) { return entry.substr(0, entry.find('=')); }
 
@@ -89,6 +93,15 @@ std::string PreloadEnvironment::unobservable() const {
                                [&](std::string_view begin) { return name.starts_with(begin); });
   });
   return found != own_names_.end() ? *found : std::string{};
+}
+
+std::string PreloadEnvironment::placement() const {
+  const auto found = std::ranges::find_if(shared_, [](const std::string& entry) {
+    const auto name = name_of(entry);
+    if (std::ranges::find(kPlacements, name) == kPlacements.end()) return false;
+    return !entry.ends_with("=") && to_lower(entry.substr(name.size())) != "=false";
+  });
+  return found != shared_.end() ? std::string{name_of(*found)} : std::string{};
 }
 
 bool PreloadEnvironment::fits(const char* const* envp) const {

@@ -26,6 +26,9 @@ class PreloadEnvironment {
   /// The name of a variable that differs between ranks and is read by native libraries while they
   /// are loaded, which nobody can observe; empty: there is none.
   [[nodiscard]] std::string unobservable() const;
+  /// A variable, of any value but "false", by which GNU's OpenMP takes cores for its threads while
+  /// it is loaded; empty: there is none. In the preloader these are cores of all workers.
+  [[nodiscard]] std::string placement() const;
   /// A worker with this environment could be forked: whatever it has otherwise is its own.
   [[nodiscard]] bool fits(const char* const* envp) const;
 

@@ -97,6 +97,11 @@ void Preloader::start(Program program) {
     return follow(course_.on_refused(differing + " differs between ranks, and native libraries "
                                      "read it while they are loaded"));
   }
+  const auto placement = program_->environment.placement();
+  if (program_->are_workers_bound && !placement.empty()) {
+    return follow(course_.on_refused(placement + " is set, by which OpenMP takes cores while it is "
+                                                 "loaded, and each worker is bound to its own"));
+  }
   if (spawn()) return;
   const int why = errno;
   follow(why == ETIME ? course_.on_lease_over()

@@ -49,6 +49,7 @@ class Preloader {
     std::string path;                  ///< of the interpreter, PATH already searched
     std::vector<std::string> command;  ///< JobPlan::command
     preload::PreloadEnvironment environment;
+    bool are_workers_bound = false;  ///< to cores of their own
   };
 
   Preloader(const Tools& tools, const PreloadPlan& plan);

@@ -761,6 +761,26 @@ HOSTILE = {
 
 
 class Hostile(WarmTest):
+    def test_threads_of_openmp_had_places_among_the_cores_of_all_workers(self):
+        """libgomp takes them as it is loaded: in the preloader, which is bound to no worker's cores."""
+        siblings = {read(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") for cpu in os.sched_getaffinity(0)}
+        if len(siblings) < 2:
+            self.skipTest("one core only: nothing to share out")
+        self.package("heavy", "import os\npid = os.getpid()\n")
+        script = self.script("import heavy, os\nprint('warm' if heavy.pid != os.getpid() else 'cold', flush=True)\n")
+        binding = "--numa_binding exclusive"
+        for flags, environment, cause in ((binding, {"OMP_PROC_BIND": "true"}, "OMP_PROC_BIND"), (binding, {"OMP_PLACES": "cores"}, "OMP_PLACES"),
+                                          (binding, {"GOMP_CPU_AFFINITY": "0-1"}, "GOMP_CPU_AFFINITY"), (binding, {"OMP_PROC_BIND": "False"}, None),
+                                          (binding, {}, None), ("", {"OMP_PLACES": "cores"}, None)):
+            with self.subTest(flags=flags, environment=environment):
+                job = self.ended(self.start(f"--num_processes 2 --preload heavy {flags}".split(), script, env=environment))
+                self.assertEqual(job.stdout.split(), ["cold" if cause else "warm"] * 2)
+                told = f"--preload: {cause} is set, by which OpenMP takes cores while it is loaded, and each worker is bound to its own: the workers start cold"
+                if cause:
+                    self.assertIn(told, job.stderr)
+                else:
+                    self.assertNotIn("--preload:", job.stderr)
+
     def test_each_ends_in_a_cold_start_with_its_reason(self):
         for name, (text, reason) in HOSTILE.items():
             with self.subTest(module=name):

@@ -246,6 +246,19 @@ TEST_CASE("a number of threads that differs between ranks is read by libraries, 
   CHECK(PreloadEnvironment{workers, false}.unobservable() == "OMP_NUM_THREADS");
 }
 
+TEST_CASE("variables by which OpenMP takes cores while it is loaded are found",
+          "[agent][preload]") {
+  const auto placement = [](std::vector<std::string> entries) {
+    std::vector<WorkerEnvironment> workers;
+    workers.push_back(environment(std::move(entries)));
+    return PreloadEnvironment{workers, false}.placement();
+  };
+  CHECK(placement({"A=1", "OMP_PROC_BIND=close"}) == "OMP_PROC_BIND");
+  CHECK(placement({"OMP_PLACES={0},{1}"}) == "OMP_PLACES");
+  CHECK(placement({"GOMP_CPU_AFFINITY=0-3"}) == "GOMP_CPU_AFFINITY");
+  CHECK(placement({"OMP_PROC_BIND=FALSE", "OMP_PLACES=", "OMP_NUM_THREADS=2"}).empty());
+}
+
 TEST_CASE("a round's environments stand one behind the other", "[agent][preload]") {
   Environments all;
   const auto one = environment({"A=1", "B=22"});
