@@ -63,9 +63,12 @@ std::string own_words(const std::vector<std::string>& lines) {
 }
 
 std::string with_host(std::string_view cure, const std::string& host) {
+  constexpr std::string_view kMark = "HOST";
   std::string text{cure};
-  for (auto at = text.find("HOST"); at != std::string::npos; at = text.find("HOST", at + 1))
-    text.replace(at, 4, host);
+  for (auto at = text.find(kMark); at != std::string::npos; at = text.find(kMark, at)) {
+    text.replace(at, kMark.size(), host);
+    at += host.size();  // the host's own name may hold the mark
+  }
   return text;
 }
 

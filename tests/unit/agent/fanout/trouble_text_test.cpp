@@ -31,6 +31,16 @@ TEST_CASE("what ssh says comes with what to do", "[agent][fanout]") {
   CHECK_THAT(text_of(255, ""), Contains("without a word"));
 }
 
+TEST_CASE("a host with HOST in its name was put into itself until the memory was used up",
+          "[agent][fanout]") {
+  const auto text = [](const std::string& host) {
+    return describe({HostTrouble::What::exited, Exited{255}, 0, "Permission denied (publickey).\n"},
+                    host, kSsh);
+  };
+  CHECK_THAT(text("GPUHOST01"), Contains("ssh-copy-id GPUHOST01, or ssh-add"));
+  CHECK_THAT(text("root@HOST1"), Contains("ssh-copy-id root@HOST1, or ssh-add"));
+}
+
 TEST_CASE("a host without acc-launch isn't confused with one without the script",
           "[agent][fanout]") {
   CHECK_THAT(text_of(127, "sh: 1: exec: acc-launch: not found\n"),
