@@ -51,6 +51,8 @@ int run(const JobPlan& plan, const GuardianLink& guardian) {
       return to_int(ExitCode::resources);
     }
     if (plan.life_line) {
+      // Transports ignore it, and a program of --launch_agent may have become us: that is no nohup.
+      ::signal(SIGHUP, SIG_DFL);
       if (const auto code = await_go(*plan.life_line)) return *code;
     }
     AgentLoop loop{plan, guardian, limit};

@@ -133,7 +133,8 @@ void Spawner::fill(ChildSlot& slot, const SpawnRequest& request, int alive_fd,
   slot.path = request.path;
   slot.argv = request.argv;
   slot.envp = request.envp;
-  slot.ignored_signals = ignored_signals_.data();
+  slot.reset_signals = ignored_signals_.data();
+  slot.ignored_signals = request.ignored_signals;
   slot.nofile = child_nofile_ ? &*child_nofile_ : nullptr;
   if (request.cpus != nullptr && !request.cpus->empty()) {
     slot.cpus = request.cpus->data();

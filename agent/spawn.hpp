@@ -45,6 +45,7 @@ struct SpawnRequest {
   int pmi_fd = -1;       ///< >= 0: the child's descriptor 3, its connection for PMI
   int terminal_fd = -1;  ///< >= 0: make the child's group the foreground group of this terminal
   int cgroup_fd = -1;    ///< >= 0: an open folder of a cgroup v2, which the child is born into
+  const int* ignored_signals = nullptr;  ///< by the program, up to a 0; null: none
   /// A mask as sched_setaffinity takes it; empty: not bound.
   const std::vector<unsigned long>* cpus = nullptr;
 };
@@ -69,9 +70,9 @@ struct Gate;
 class Spawner;
 
 /// Children that are all but started: own process group, SIGKILL when this thread ends, no ignored
-/// signals (but SIGHUP under nohup), no descriptor but those of the request, the caller's
-/// RLIMIT_NOFILE. They wait, with signals blocked, until they are let go; then exec follows at
-/// once. They share our memory until then.
+/// signals but those of the request (and SIGHUP under nohup), no descriptor but those of the
+/// request, the caller's RLIMIT_NOFILE. They wait, with signals blocked, until they are let go;
+/// then exec follows at once. They share our memory until then.
 class HeldChildren {
  public:
   HeldChildren(Spawner& spawner, std::size_t capacity);

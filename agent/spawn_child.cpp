@@ -100,12 +100,13 @@ void take_descriptors(ChildSlot& slot) {
   close_others(slot.extra_fd >= 0 ? kExtraFd + 1 : kExtraFd);
 }
 
-void reset_signals(const ChildSlot& slot) {
+void set_actions(const int* signals, sighandler_t handler) {
   struct {
-    unsigned long words[8];  // of the kernel's struct sigaction: SIG_DFL, no flags, empty mask
-  } standard{};
-  for (const int* signo = slot.ignored_signals; *signo != 0; ++signo)
-    call(SYS_rt_sigaction, *signo, word(&standard), 0, sizeof(std::uint64_t));
+    sighandler_t handler;
+    unsigned long rest[7];  // of the kernel's struct sigaction: no flags, empty mask
+  } action{handler, {}};
+  for (; signals != nullptr && *signals != 0; ++signals)
+    call(SYS_rt_sigaction, *signals, word(&action), 0, sizeof(std::uint64_t));
 }
 
 bool is_lease_over(const std::atomic<std::int64_t>* ends_ns) {
@@ -128,7 +129,8 @@ void hold(ChildSlot& slot) {
 
 int child_main(void* argument) {
   auto& slot = *static_cast<ChildSlot*>(argument);
-  reset_signals(slot);
+  set_actions(slot.reset_signals, SIG_DFL);
+  set_actions(slot.ignored_signals, SIG_IGN);
   require(slot, "setpgid", call(SYS_setpgid, 0, 0));
   require(slot, "prctl(PR_SET_PDEATHSIG)", call(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL));
   if (call(SYS_getppid) != slot.agent) call(SYS_exit_group, 127);  // it died before that

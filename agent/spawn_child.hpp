@@ -35,7 +35,8 @@ struct ChildSlot {
   int terminal_fd;  ///< >= 0: make the child's group its foreground group
   /// >= 0: the table of descriptors is shared with the agent; take those below this one.
   int first_foreign_fd;
-  const int* ignored_signals;  ///< set back to the default, up to a 0
+  const int* reset_signals;    ///< set back to the default, up to a 0
+  const int* ignored_signals;  ///< and then ignored, up to a 0; null: none
   const rlimit* nofile;        ///< null: as ours
   const unsigned long* cpus;   ///< null: not bound
   std::size_t cpus_bytes;

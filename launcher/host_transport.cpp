@@ -179,11 +179,16 @@ HostTransport choose_transport(const CommandLine& line, const JobSpec& spec,
   return TransportChoice{line, spec, inputs, hosts}.run();
 }
 
+bool is_direct(const HostTransport& transport, bool is_here) {
+  return transport.kind == HostTransport::Kind::shell ||
+         (transport.kind == HostTransport::Kind::ssh && is_here);
+}
+
 std::vector<std::string> command_through(const HostTransport& transport, const Host& host,
                                          bool is_here, const std::string& line) {
   if (transport.kind == HostTransport::Kind::program)
     return through_program(transport.words, host, line);
-  if (transport.kind != HostTransport::Kind::ssh || is_here) return {"sh", "-c", line};
+  if (is_direct(transport, is_here)) return {"sh", "-c", line};
   std::vector<std::string> words{"ssh"};
   // The first value of an option counts: the user's.
   words.insert(words.end(), transport.words.begin(), transport.words.end());

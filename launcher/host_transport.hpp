@@ -31,6 +31,10 @@ struct HostTransport {
                                              const HostsInputs& inputs,
                                              const std::vector<Host>& hosts);
 
+/// Whether the host is this machine, and its transport a shell that becomes acc-launch.
+/// @param is_here  the host is this machine
+[[nodiscard]] bool is_direct(const HostTransport& transport, bool is_here);
+
 /// The command that gives `line` to a shell on `host`; not of daemons, which run no shell.
 /// @param is_here  the host is this machine
 [[nodiscard]] std::vector<std::string> command_through(const HostTransport& transport,

@@ -78,7 +78,9 @@ class HostsPlanner {
             {host.login, bridge_to(i), is_here(host) ? std::string{} : host.address});
       } else {
         launch.hosts.push_back(
-            {host.login, command_through(transport, host, is_here(host), words_for(i))});
+            {.name = host.login,
+             .command = command_through(transport, host, is_here(host), words_for(i)),
+             .is_direct = is_direct(transport, is_here(host))});
       }
     }
     if (!launch.uses_daemons) return;

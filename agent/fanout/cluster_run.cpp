@@ -1,5 +1,6 @@
 #include "agent/fanout/cluster_run.hpp"
 
+#include "agent/delivered_signals.hpp"
 #include "agent/event_log.hpp"
 #include "agent/fanout/fan_out.hpp"
 #include "agent/fanout/host_line.hpp"
@@ -16,6 +17,7 @@
 #include "agent/report.hpp"
 #include "agent/report_file.hpp"
 #include "agent/shell_interrupt.hpp"
+#include "agent/signal_sender.hpp"
 #include "agent/small_file.hpp"
 #include "agent/spawn.hpp"
 #include "common/alive.hpp"
@@ -259,10 +261,17 @@ class ClusterRun {
       signalfd_siginfo info{};
       while (::read(signals_.native_handle(), &info, sizeof info) == sizeof info) {
         if (info.ssi_signo == SIGINT && info.ssi_code == SI_KERNEL) note_interrupt_key();
-        on_signal(static_cast<int>(info.ssi_signo));
+        const int signo = static_cast<int>(info.ssi_signo);
+        if (delivered_.take(signo, sender_of(info), clock_now())) on_signal(signo);
       }
       if (!exit_code_) watch_signals();
     });
+  }
+
+  [[nodiscard]] DeliveredSignals::From sender_of(const signalfd_siginfo& info) const {
+    if (static_cast<pid_t>(info.ssi_pid) == guardian_.pid) return DeliveredSignals::From::guardian;
+    return is_of_job_manager(info) ? DeliveredSignals::From::manager
+                                   : DeliveredSignals::From::other;
   }
 
   // A job may be silent for hours: without it nothing is written that would fail.
@@ -330,6 +339,7 @@ class ClusterRun {
     const auto host = a.host;
     HostLine::Settings settings;
     settings.command = launch_.hosts[host].command;
+    settings.heeds_signals = launch_.hosts[host].is_direct;
     if (launch_.tags_lines) settings.prefix = names_[host] + ": ";
     settings.token = token_;
     settings.on_mark = [this, host](const LaunchMark& mark) { on_mark(host, mark); };
@@ -511,6 +521,7 @@ class ClusterRun {
   asio::io_context io_{1};
   Alive alive_;  // before what is destroyed after it; ended by our destructor
   Descriptor signals_;
+  DeliveredSignals delivered_;
   Descriptor reader_;  ///< our standard output, where it is a pipe and we only follow
   GuardianWatch guardian_watch_;
   Pump pump_;

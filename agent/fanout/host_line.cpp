@@ -23,7 +23,7 @@ std::size_t pipe_capacity(int fd) {
 
 int HostLine::start(Spawner& spawner, Settings settings, std::function<void(ExitStatus)> on_exit) {
   Transport::Pipes pipes;
-  const int failed = transport_.start(spawner, settings.command, pipes,
+  const int failed = transport_.start(spawner, settings.command, settings.heeds_signals, pipes,
                                       [this, told = std::move(on_exit)](ExitStatus status) {
                                         take_last_output();
                                         told(status);

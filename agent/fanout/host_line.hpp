@@ -21,6 +21,7 @@ class HostLine {
  public:
   struct Settings {
     std::vector<std::string> command;  ///< of the transport
+    bool heeds_signals = false;        ///< the transport is acc-launch itself, on this machine
     std::string prefix;                ///< before each line of output; empty: none
     std::string token;                 ///< of the marks
     HostStream::OnMark on_mark;        ///< in standard output

@@ -15,6 +15,7 @@ struct RemoteHost {
   std::string name;                  ///< for people
   std::vector<std::string> command;  ///< of the transport, with the remote command in it
   std::string node{};                ///< for the API of our daemon; empty: its own
+  bool is_direct = false;            ///< the transport becomes acc-launch, on this machine
 };
 
 struct ClusterLaunch {

@@ -1,5 +1,6 @@
 #include "agent/fanout/transport.hpp"
 
+#include "common/passed_signals.hpp"
 #include "common/program_path.hpp"
 
 #include <boost/asio/buffer.hpp>
@@ -10,6 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -18,6 +21,14 @@
 namespace acc::agent {
 
 namespace {
+
+/// A job's manager may signal all of its processes: a transport that died of it would leave its
+/// host without the order. Ended by a 0.
+constexpr auto kPassedThroughLine = [] {
+  std::array<int, kPassedSignals.size() + 1> all{};
+  std::ranges::copy(kPassedSignals, all.begin());
+  return all;
+}();
 
 struct Pipe {
   UniqueFd read;
@@ -41,8 +52,8 @@ void wipe(std::string& bytes) {
 
 }  // namespace
 
-int Transport::start(Spawner& spawner, const std::vector<std::string>& command, Pipes& pipes,
-                     std::function<void(ExitStatus)> on_exit) {
+int Transport::start(Spawner& spawner, const std::vector<std::string>& command, bool heeds_signals,
+                     Pipes& pipes, std::function<void(ExitStatus)> on_exit) {
   const char* const path_variable = std::getenv("PATH");
   const auto path =
       find_on_path(command.front(), path_variable != nullptr ? path_variable : kDefaultPath);
@@ -64,6 +75,7 @@ int Transport::start(Spawner& spawner, const std::vector<std::string>& command, 
   request.stdin_fd = in.read.get();
   request.stdout_fd = out.write.get();
   request.stderr_fd = err.write.get();
+  if (!heeds_signals) request.ignored_signals = kPassedThroughLine.data();
   auto spawned = spawner(request);
   if (const auto* failure = std::get_if<SpawnFailure>(&spawned)) return failure->errnum;
   auto& child = std::get<Spawned>(spawned);

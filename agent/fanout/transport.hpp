@@ -27,11 +27,12 @@ class Transport {
 
   explicit Transport(boost::asio::io_context& io) : exit_{io}, line_{io} {}
 
+  /// @param heeds_signals  false: it ignores those that are passed on through the life line
   /// @param on_exit  once, on the loop; the pipes then hold all that it wrote, and the life line is
   /// still open. It must not destroy the transport.
   /// @return errno; 0: it runs
-  int start(Spawner& spawner, const std::vector<std::string>& command, Pipes& pipes,
-            std::function<void(ExitStatus)> on_exit);
+  int start(Spawner& spawner, const std::vector<std::string>& command, bool heeds_signals,
+            Pipes& pipes, std::function<void(ExitStatus)> on_exit);
   /// Bytes for its standard input; wiped from memory when they are written.
   void send(std::string bytes);
   void close_line();

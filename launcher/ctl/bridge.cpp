@@ -2,6 +2,7 @@
 
 #include "agent/fanout/orders.hpp"
 #include "common/exit_codes.hpp"
+#include "common/passed_signals.hpp"
 #include "common/text.hpp"
 #include "common/user_name.hpp"
 #include "launcher/ctl/bridge_command.hpp"
@@ -331,7 +332,8 @@ int run_bridge(std::span<const std::string> words) {
   // It outlives an acc-launch that is killed: who else would stop the job? The life line ends then.
   ::prctl(PR_SET_PDEATHSIG, 0);
   std::signal(SIGPIPE, SIG_IGN);
-  for (const int signo : {SIGINT, SIGHUP, SIGQUIT}) std::signal(signo, SIG_IGN);
+  // It is told by the life line, and ends by that line's end or by SIGKILL.
+  for (const int signo : kPassedSignals) std::signal(signo, SIG_IGN);
   command->wish.umask = octal_umask();
   command->wish.user = user_name(::geteuid());
   return Bridge{std::move(command->wish), std::move(command->socket)}.run();

@@ -132,6 +132,22 @@ def processes_with(token):
     return found
 
 
+# Of a job, as a manager does.
+SIGNALS_ALL_PROCESSES = """import os, sys
+open("/proc/self/comm", "w").write("slurmstepd")
+try: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))  # between two of its signals no other process has its core
+except PermissionError: pass
+def below(pid):
+    yield pid
+    for task in os.listdir(f"/proc/{pid}/task"):
+        for child in open(f"/proc/{pid}/task/{task}/children").read().split(): yield from below(child)
+pids = list(below(sys.argv[1]))
+pids.append(pids.pop(0))  # the launcher last: what it passes on must not overtake a sender that waits for a core
+for pid in pids[::int(sys.argv[3])]: os.kill(int(pid), int(sys.argv[2]))
+sys.stdin.read()  # it outlives the job, as a manager does
+"""
+
+
 def own_token(name):
     """A word for a job's command lines that no process of another test has in its own: such processes are killed when a job is closed."""
     return f"any={name}x{os.getpid()}x"
@@ -266,6 +282,11 @@ class JobTest(unittest.TestCase):
 
     def assert_nothing_left(self, job, within=5.0):
         until(lambda: not job.alive(), f"the end of {job.alive()}", within)
+
+    def signal_all_processes(self, job, signo, order="1"):
+        """By one that is named as Slurm's is; order -1: the agent after what it has started."""
+        manager = subprocess.Popen([sys.executable, "-c", SIGNALS_ALL_PROCESSES, str(job.pid), str(int(signo)), order], stdin=subprocess.PIPE)
+        self.addCleanup(manager.communicate)
 
     def report(self, job, name="report.json"):
         with open(os.path.join(job.folder, name)) as f:

@@ -193,6 +193,24 @@ class Ends(OnDaemons):
         self.ends(job, 143)
         self.assertEqual(len(job.events("got_SIGUSR1")), 3)
 
+    def test_sigterm_of_a_manager_to_all_processes_killed_the_bridges_and_the_nodes_went_on(self):
+        """As of Slurm with linuxproc, systemd, PBS and LSF."""
+        self.begin()
+        for order in ("1", "-1"):
+            job = self.launch("on=TERM:0 mark=up hold")
+            job.wait_events("up", 3, 20)
+            self.signal_all_processes(job, signal.SIGTERM, order)
+            self.ends(job, 143)
+
+    def test_usr1_of_a_manager_to_all_processes_killed_the_bridges(self):
+        job = self.started("note=USR1 on=TERM:0 mark=up hold")
+        self.signal_all_processes(job, signal.SIGUSR1)
+        job.wait_events("got_SIGUSR1", 3)
+        time.sleep(1.5)  # the guardian holds its own copy back for 500 ms
+        job.process.send_signal(signal.SIGTERM)
+        self.ends(job, 143)
+        self.assertEqual(len(job.events("got_SIGUSR1")), 3)
+
     def test_a_killed_guardian_leaves_nothing_on_any_host(self):
         job = self.started()
         job.process.kill()

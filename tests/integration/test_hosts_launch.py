@@ -75,6 +75,16 @@ class OnHosts(JobTest):
 
 @needs_hosts
 class Jobs(OnHosts):
+    def test_what_the_program_of_launch_agent_ignores_is_not_ignored_by_the_workers(self):
+        script = self.folder + "/shows"
+        write(script, "#!/bin/sh\nexec grep SigIgn /proc/self/status\n", 0o755)
+        agent = self.agent()
+        shows = self.folder + "/agent.sh"
+        write(shows, f'#!/bin/sh\ngrep SigIgn /proc/self/status >> {self.folder}/ignored\nexec {agent} "$@"\n', 0o755)
+        job = self.ends(self.launch("", agent=shows, program=["--no_python", script]), 0)
+        self.assertEqual(job.stdout, "SigIgn:\t0000000000000000\n" * 3)
+        self.assertEqual(read(self.folder + "/ignored"), "SigIgn:\t0000000000004a07\n" * 3)  # TERM, USR2, USR1, QUIT, INT, HUP
+
     def test_hosts_with_different_numbers_of_workers_run_one_job(self):
         job = self.ends(self.launch("mark=up", "1 3 2"), 0)
         self.assertEqual(sorted(int(rank) for _, rank, _, _ in job.events("up")), [0, 1, 2, 3, 4, 5])
@@ -561,6 +571,19 @@ class RealSsh(OnHosts):
         self.assertEqual(job.wait(30), 130, job.stderr)
         job = self.ssh("any rank=2 exit=9 any hold")
         self.assertEqual(job.wait(30), 9, job.stderr)
+
+    def test_a_manager_that_signals_all_processes_killed_ssh_and_so_the_workers_without_a_grace(self):
+        """As Slurm with linuxproc, systemd, PBS and LSF do."""
+        job = self.ssh("note=USR1 on=TERM:0 mark=up hold", flags="--grace 10s")
+        job.wait_events("up", 3)
+        self.signal_all_processes(job, signal.SIGUSR1)
+        job.wait_events("got_SIGUSR1", 3)
+        time.sleep(1.5)  # the guardian holds its own copy back for 500 ms
+        self.signal_all_processes(job, signal.SIGTERM)
+        self.assertEqual(job.wait(30), 143, job.stderr)
+        self.assertNotIn("was lost", job.stderr)
+        self.assertEqual(len(job.events("got_SIGUSR1")), 3)
+        until(lambda: not job.all_alive(), "the end on all hosts", 10)
 
     def test_kill_of_the_local_process_ends_the_job_on_all_hosts(self):
         job = self.ssh("mark=up hold")

@@ -363,21 +363,6 @@ while True:
     if "fails" in sys.argv and os.environ["RANK"] == "1" and os.path.exists(sys.argv[-1]): os._exit(5)
 """
 
-# Of a job, as a manager does.
-SIGNALS_ALL_PROCESSES = """import os, sys
-open("/proc/self/comm", "w").write("slurmstepd")
-try: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))  # between two of its signals no other process has its core
-except PermissionError: pass
-def below(pid):
-    yield pid
-    for task in os.listdir(f"/proc/{pid}/task"):
-        for child in open(f"/proc/{pid}/task/{task}/children").read().split(): yield from below(child)
-pids = list(below(sys.argv[1]))
-pids.append(pids.pop(0))  # the launcher last: what it passes on must not overtake a sender that waits for a core
-for pid in pids[::int(sys.argv[3])]: os.kill(int(pid), int(sys.argv[2]))
-sys.stdin.read()  # it outlives the job, as a manager does
-"""
-
 
 class Wrappers(JobTest):
     """A shell is the worker, and dies of the signal at which the program in it saves."""
@@ -463,11 +448,6 @@ class Wrappers(JobTest):
         job = self.wrapped("--grace 60", wrapper="{python} {script}; true", ranks=ranks)
         self.signal_all_processes(job, signal.SIGTERM, "1")
         self.assert_saved(job, 143, "SIGTERM", ranks=range(ranks))
-
-    def signal_all_processes(self, job, signo, order):
-        """By one that is named as Slurm's is; order -1: the agent after its workers."""
-        manager = subprocess.Popen([sys.executable, "-c", SIGNALS_ALL_PROCESSES, str(job.pid), str(int(signo)), order], stdin=subprocess.PIPE)
-        self.addCleanup(manager.communicate)
 
     def test_a_program_whose_script_passes_the_signal_on_got_it_twice_and_its_checkpoint_was_destroyed(self):
         """As entry points of containers and batch scripts do."""

@@ -29,7 +29,7 @@ struct Ran {
   int status = -1;
 };
 
-Ran run(Spawner& spawner, const std::string& script) {
+Ran run(Spawner& spawner, const std::string& script, const int* ignored_signals = nullptr) {
   int ends[2];
   REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
   UniqueFd read_end{ends[0]};
@@ -40,6 +40,7 @@ Ran run(Spawner& spawner, const std::string& script) {
   request.argv = argv.get();
   request.envp = environ;
   request.stdout_fd = write_end.get();
+  request.ignored_signals = ignored_signals;
   auto result = spawner(request);
   REQUIRE(std::holds_alternative<Spawned>(result));
   write_end.reset();
@@ -77,6 +78,15 @@ TEST_CASE("a child has no blocked and no ignored signals", "[agent][spawn]") {
   ::pthread_sigmask(SIG_SETMASK, &old, nullptr);
   ::signal(SIGPIPE, before);
   CHECK(ran.out == "SigBlk:\t0000000000000000SigIgn:\t0000000000000000");
+}
+
+TEST_CASE("a child ignores the signals of its request", "[agent][spawn]") {
+  const auto before = ::signal(SIGTERM, SIG_IGN);  // ours is set back first
+  constexpr int kSignals[] = {SIGUSR1, SIGTERM, 0};
+  Spawner spawner;
+  const auto ran = run(spawner, "grep SigIgn /proc/$$/status", kSignals);
+  ::signal(SIGTERM, before);
+  CHECK(ran.out == "SigIgn:\t0000000000004200\n");
 }
 
 TEST_CASE("SIGHUP stays ignored under nohup", "[agent][spawn]") {

@@ -70,7 +70,8 @@ TEST_CASE("a launch over many hosts waited for ever for one that had ended", "[a
   std::optional<ExitStatus> status;
   test::StaleEvent stale{io};
   stale.hit([&] {
-    REQUIRE(transport.start(spawner, {"cat"}, pipes, [&](ExitStatus how) { status = how; }) == 0);
+    REQUIRE(transport.start(spawner, {"cat"}, false, pipes,
+                            [&](ExitStatus how) { status = how; }) == 0);
   });
   CHECK(!status);
   transport.close_line();

@@ -168,6 +168,23 @@ TEST_CASE("another program takes the place of ssh", "[launcher][hosts]") {
         Words{"docker", "exec", "-i", "c1", "sh", "-c", plain[3]});
 }
 
+TEST_CASE("of all transports the shell that becomes acc-launch on this machine heeds signals",
+          "[launcher][hosts]") {
+  const auto direct = [](Words words, DaemonFound daemon = {}) {
+    words.insert(words.end(), {"--main_process_ip", "10.0.0.1", "x.py"});
+    HostsTrial trial{std::move(words)};
+    trial.daemon = std::move(daemon);
+    std::vector<bool> found;
+    for (const auto& host : trial.planned().launch.hosts) found.push_back(host.is_direct);
+    return found;
+  };
+  CHECK(direct({"--hosts", "login1,b", "--ssh"}) == std::vector{true, false});
+  CHECK(direct({"--hosts", "login1"}) == std::vector{true});
+  CHECK(direct({"--hosts", "login1,b", "--launch_agent", "rsh"}) == std::vector{false, false});
+  CHECK(direct({"--hosts", "login1,b"}, {"/run/acc/agent.sock", false, {}}) ==
+        std::vector{false, false});
+}
+
 TEST_CASE(
     "beside {host} the mark {command} of --launch_agent stayed as it is, or the command was left "
     "out",
