@@ -53,6 +53,14 @@ class WorkerShares {
     if (nodes->min != nodes->max) made_.nodes = line_.given("nnodes"_key)->word;
   }
 
+  /// Of the whole job. torchrun's counts set num_processes, too: to the workers of one node times
+  /// the most nodes, which are others than our hosts.
+  [[nodiscard]] bool names_total() const {
+    return is_flag("num_processes"_key) ||
+           (spec_.is_given("num_processes"_key) && !spec_.is_given("nproc_per_node"_key) &&
+            !spec_.is_given("nnodes"_key));
+  }
+
   void share() {
     auto& workers = made_.each;
     const bool has_slots =
@@ -79,7 +87,7 @@ class WorkerShares {
       return complain(spec_.config_path +
                       ": num_processes is not set, and the hosts have no slots: write it there, "
                       "give --num_processes, or slots: --hosts HOST:2,…");
-    if (per_node || !spec_.is_given("num_processes"_key) || !total) return;
+    if (per_node || !names_total() || !total) return;
     const auto each = *total / static_cast<std::int64_t>(hosts_.size());
     const auto more = *total % static_cast<std::int64_t>(hosts_.size());
     if (each < 1)

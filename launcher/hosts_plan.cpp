@@ -131,11 +131,21 @@ class HostsPlanner {
     }
   }
 
-  // The node's slots that its workers take: what is known of their number.
-  [[nodiscard]] std::uint32_t slots_of(std::size_t index) const {
+  /// Workers of each host, where its slots don't say it: a number, or a word by which each counts
+  /// itself. Of the flag or the config file; empty: neither has it, as what a scheduler gives this
+  /// task is not the hosts'.
+  [[nodiscard]] std::string workers_of_each() const {
+    const Key key = "nproc_per_node"_key;
+    const auto source = spec_[key].source;
+    const bool is_ours = source == Source::flag || source == Source::config;
+    return is_ours ? std::string{trim(spec_.text(key))} : std::string{};
+  }
+
+  /// The node's slots that its workers take. Nothing: it counts them itself.
+  [[nodiscard]] std::optional<std::uint32_t> slots_of(std::size_t index) const {
     if (planned_.workers[index]) return std::max(1U, *planned_.workers[index]);
-    if (!is_flag("nproc_per_node"_key)) return 1;
-    return parse_number<std::uint32_t>(line_.given("nproc_per_node"_key)->word).value_or(1);
+    const auto each = workers_of_each();
+    return each.empty() ? std::optional{1U} : parse_number<std::uint32_t>(each);
   }
 
   [[nodiscard]] std::vector<std::string> bridge_to(std::size_t index) const {
@@ -146,8 +156,8 @@ class HostsPlanner {
                                    "--socket=" + inputs_.daemon.socket,
                                    "--launch=" + launch.id,
                                    "--nodes=" + std::to_string(list_.hosts.size()),
-                                   "--node_rank=" + std::to_string(index),
-                                   "--slots=" + std::to_string(slots_of(index))};
+                                   "--node_rank=" + std::to_string(index)};
+    if (const auto slots = slots_of(index)) words.push_back("--slots=" + std::to_string(*slots));
     if (launch.sends_secret) words.emplace_back("--secret");
     if (launch.detaches) words.emplace_back("--detach");
     if (is_here(host)) words.emplace_back("--here");
@@ -231,8 +241,8 @@ class HostsPlanner {
     if (list_.hosts.size() > 1) words.push_back("--node_rank=" + std::to_string(index));
     if (const auto& workers = planned_.workers[index]) {
       words.push_back("--nproc_per_node=" + std::to_string(*workers));
-    } else if (is_flag("nproc_per_node"_key)) {
-      words.push_back("--nproc_per_node=" + line_.given("nproc_per_node"_key)->word);
+    } else if (const auto each = workers_of_each(); !each.empty()) {
+      words.push_back("--nproc_per_node=" + each);
     }
     words.insert(words.end(), added_.begin(), added_.end());
     if (line_.script) {

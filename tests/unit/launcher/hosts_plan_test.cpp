@@ -108,6 +108,50 @@ TEST_CASE("workers are shared as the user counts them", "[launcher][hosts]") {
   CHECK(workers({"--hosts", "a:1,b:2"}, yaml) == Workers{1, 2});  // a flag beats the file
 }
 
+TEST_CASE("workers of each node, or of the most nodes, were taken for the whole job's and shared",
+          "[launcher][hosts]") {
+  using Workers = std::vector<std::optional<std::uint32_t>>;
+  const auto trial = [](const std::string& hosts, Words flags, std::string yaml = {}) {
+    Words words{"--hosts", hosts, "--ssh"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    words.emplace_back("x.py");
+    return HostsTrial{std::move(words), std::move(yaml)};
+  };
+  const std::string base = "distributed_type: MULTI_GPU\nmixed_precision: 'no'\n";
+  const Workers each_of_two{std::nullopt, std::nullopt};
+  const Workers each_of_three{std::nullopt, std::nullopt, std::nullopt};
+  SECTION("nproc_per_node of a file") {
+    auto eight = trial("a,b", {}, base + "nproc_per_node: 8\n");
+    CHECK(eight.planned().workers == each_of_two);
+    CHECK_THAT(eight.command(1), Contains("--nproc_per_node=8"));
+  }
+  SECTION("nnodes of a file, a range") {
+    auto elastic = trial("a,b,c", {}, base + "nnodes: '3:4'\nnproc_per_node: 8\n");
+    CHECK(elastic.planned().workers == each_of_three);
+    CHECK_THAT(elastic.command(2), Contains("--nproc_per_node=8") && Contains("--nnodes=3 "));
+  }
+  SECTION("a word, which each host counts") {
+    auto gpus = trial("a,b,c", {}, base + "nnodes: '3:4'\nnproc_per_node: gpu\n");
+    CHECK(gpus.planned().workers == each_of_three);
+    CHECK_THAT(gpus.command(0), Contains("--nproc_per_node=gpu"));
+  }
+  SECTION("--nnodes alone: one each") {
+    auto nodes = trial("a,b,c", {"--nnodes", "2:4"});
+    CHECK(nodes.planned().workers == each_of_three);
+    CHECK_THAT(nodes.command(0), Contains("--nnodes=2:4") && !Contains("--nproc_per_node"));
+  }
+  SECTION("what is given for the whole job is still shared, and slots beat the file") {
+    const auto file = base + "nproc_per_node: 8\n";
+    auto total = trial("a,b", {"--num_processes", "6"}, file);
+    CHECK(total.planned().workers == Workers{3, 3});
+    auto slots = trial("a:1,b:2", {}, file);
+    CHECK(slots.planned().workers == Workers{1, 2});
+    CHECK_THAT(slots.command(1), Contains("--nproc_per_node=2") && !Contains("=8"));
+    auto flag = trial("a,b", {"--nproc_per_node", "4"}, file);
+    CHECK_THAT(flag.command(1), Contains("--nproc_per_node=4") && !Contains("=8"));
+  }
+}
+
 TEST_CASE("slots suffice where the config file has no num_processes", "[launcher][hosts]") {
   const std::string yaml = "distributed_type: MULTI_GPU\nmixed_precision: bf16\n";
   HostsTrial slots{{"--hosts", "a:1,b:2", "--ssh", "x.py"}, yaml};
