@@ -17,7 +17,7 @@ bool take_bridge_word(std::string_view word, BridgeCommand& command) {
   const auto equals = std::min(word.find('='), word.size());
   const auto name = word.substr(0, equals);
   const std::string value{word.substr(std::min(equals + 1, word.size()))};
-  const auto number = [&](unsigned& into) {
+  const auto number = [&](auto& into) {
     const auto read = parse_number<unsigned>(value);
     if (read) into = *read;
     return read.has_value();

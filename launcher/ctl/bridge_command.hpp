@@ -2,6 +2,7 @@
 
 #include "common/error.hpp"
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,7 +18,7 @@ struct BridgeWish {
   std::string launch;
   unsigned nodes = 1;
   unsigned node_rank = 0;
-  unsigned slots = 1;
+  std::optional<unsigned> slots;  ///< nothing: the daemon counts the workers of `words`
   bool has_secret = false;  ///< the daemon derives the job's secret
   bool detaches = false;    ///< no output is copied; the order to leave is awaited
   std::string umask = "022";

@@ -36,8 +36,8 @@ std::string submission_of(const BridgeWish& wish, const BridgeContext& context, 
             {"working_directory", json_text_of(context.folder)},
             {"env", std::move(env)},
             {"umask", wish.umask},
-            {"slots", wish.slots},
             {"wait", false}};
+  if (wish.slots) body["slots"] = *wish.slots;
   if (wish.has_secret)
     body["launch"] = {{"id", wish.launch}, {"nodes", wish.nodes}, {"node_rank", wish.node_rank}};
   if (only_checks) body["check"] = true;

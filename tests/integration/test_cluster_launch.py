@@ -464,6 +464,19 @@ class Detached(OnDaemons):
     def names_of(self, hosts):
         return " ".join(host.split(":")[0] for host in hosts.split(","))
 
+    def test_workers_that_each_node_counts_itself_took_one_slot_and_logs_of_a_rank_were_anothers(self):
+        cores = len(os.sched_getaffinity(0))
+        if not 1 < cores <= 8:
+            self.skipTest(f"{cores} cores: the nodes have 8 slots")
+        self.detached(" ".join(f"rank={rank} out=of{rank} any" for rank in range(2 * cores)) + " mark=up hold", "a,b", 2 * cores, flags="--nproc_per_node cpu")
+        for host in "ab":
+            self.assertEqual([job["slots"] for job in self.jobs(host)], [cores])
+        for rank in (0, 1, cores, 2 * cores - 1):
+            # A worker marks itself when its line is in a pipe, and its agent may not have read that.
+            until(lambda: self.ctl("logs", "--rank", str(rank), self.id) == f"of{rank}\n", f"the line of rank {rank}")
+        self.ctl("stop", self.id)
+        self.nothing_left(self.last)
+
     def test_a_stop_at_once_left_the_nodes_that_had_not_joined_yet(self):
         for _ in range(3):
             job = self.detached(hosts="a:1,b:1", count=0)

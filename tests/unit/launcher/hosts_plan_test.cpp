@@ -287,6 +287,30 @@ TEST_CASE("without ssh the way to other machines is our own daemon's", "[launche
   CHECK(Words(other.end() - 3, other.end()) == Words{"--", "x.py", "arg"});
 }
 
+TEST_CASE("workers that each node counts itself took one slot of its acc-agent",
+          "[launcher][hosts]") {
+  const auto slots = [](Words flags, std::string yaml = {}) {
+    Words words{"--hosts", "login1,b"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    words.emplace_back("x.py");
+    HostsTrial trial{std::move(words), std::move(yaml)};
+    trial.daemon = {"/run/acc/agent.sock", false, {}};
+    const auto plan = trial.planned();
+    REQUIRE(plan.complaints.empty());
+    std::string found;
+    for (const auto& host : plan.launch.hosts) {
+      for (const auto& word : host.command)
+        if (word.starts_with("--slots")) found += word + " ";
+    }
+    return found;
+  };
+  for (const auto* word : {"gpu", "auto", "cpu"}) CHECK(slots({"--nproc_per_node", word}).empty());
+  CHECK(slots({}, "distributed_type: MULTI_GPU\nnproc_per_node: gpu\n").empty());
+  CHECK(slots({"--nproc_per_node", "3"}) == "--slots=3 --slots=3 ");
+  CHECK(slots({}, "distributed_type: MULTI_GPU\nnproc_per_node: 4\n") == "--slots=4 --slots=4 ");
+  CHECK(slots({}) == "--slots=1 --slots=1 ");
+}
+
 TEST_CASE("hosts that are only this one took no slots of its acc-agent", "[launcher][hosts]") {
   HostsTrial trial{{"--hosts", "login1:9", "x.py"}};
   CHECK_FALSE(trial.planned().launch.uses_daemons);

@@ -45,6 +45,7 @@ TEST_CASE("a bridge that attaches to a job needs no words", "[ctl][bridge]") {
   const Words words{"--socket=/s", "--job=hosts-x.1-abc", "--new", "--away", "--look", "b"};
   const auto attached = parse_bridge_command(words);
   REQUIRE(attached.has_value());
+  CHECK_FALSE(attached->wish.slots);
   CHECK(attached->wish.job == "hosts-x.1-abc");
   CHECK(attached->wish.skips_old);
   CHECK(attached->wish.is_away);

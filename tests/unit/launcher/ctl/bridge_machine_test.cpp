@@ -95,6 +95,17 @@ TEST_CASE("a host named by an address with a zone was refused in words about a p
   CHECK(node_prefix("").empty());
 }
 
+TEST_CASE("a daemon counted one slot for workers that it was to count itself", "[ctl][bridge]") {
+  auto uncounted = wish();
+  uncounted.slots.reset();
+  Story story{uncounted};
+  story.ordered(agent::SetFolder{"/work"}).ordered(agent::Prepare{"token"});
+  CHECK_FALSE(Json::parse(story.only<AskDaemon>().body).contains("slots"));
+  story.answered(BridgeAsk::check, 200, R"({"ok": true, "version": "1.2"})");
+  story.ordered(agent::Go{});
+  CHECK_FALSE(Json::parse(story.only<AskDaemon>().body).contains("slots"));
+}
+
 SCENARIO("a bridge submits what the life line says when all hosts are prepared", "[ctl][bridge]") {
   Story story;
   story.ordered(agent::SetFolder{"/work"}).ordered(agent::SetVariable{"A", "1"});
