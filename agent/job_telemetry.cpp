@@ -1,6 +1,6 @@
 #include "agent/job_telemetry.hpp"
 
-#include "agent/fanout/orders.hpp"
+#include "agent/fanout/event_mark.hpp"
 #include "agent/job_status.hpp"
 #include "agent/node_health.hpp"
 #include "agent/output/output_hub.hpp"
@@ -47,8 +47,9 @@ void JobTelemetry::open_events(const std::string& job_id, std::function<std::str
   }
   const auto put = [this, is_followed](std::string_view line) {
     if (log_) log_->write(line);
-    if (is_followed)
-      parts_.output.say(encode(HostEvent{std::string{line}}, parts_.plan.life_line->token));
+    if (!is_followed) return;
+    const auto mark = event_mark(line, parts_.plan.life_line->token);
+    if (!mark.empty()) parts_.output.say(mark);
   };
   events_.open(put, job_id, std::move(node));
   events_.job_started(plan, guardian);

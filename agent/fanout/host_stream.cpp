@@ -16,6 +16,7 @@ HostStream::HostStream(Targets targets, std::string token, OnMark on_mark)
 
 void HostStream::take(std::string_view bytes, DropPolicy::Origin origin) {
   heard_ = clock_now();
+  if (is_skipping_) bytes = skip(bytes);
   while (!bytes.empty()) {
     if (mark_.empty()) {
       const auto begin = on_mark_ ? std::min(bytes.find(kMarkBegin), bytes.size()) : bytes.size();
@@ -37,16 +38,30 @@ void HostStream::take(std::string_view bytes, DropPolicy::Origin origin) {
     // A second beginning: the first one was a worker's own output, which has no line's end before
     // the mark that follows it.
     if (is_whole || !bytes.empty() || mark_.size() > most) take_mark(origin);
+    if (is_skipping_) bytes = skip(bytes);
   }
 }
 
 void HostStream::finish() {
-  if (!mark_.empty()) pass(std::exchange(mark_, {}), DropPolicy::Origin::worker_end);
+  const auto text = std::exchange(mark_, {});
+  // A mark whose end was lost with the connection is no output.
+  if (!begins_mark(text, token_)) pass(text, DropPolicy::Origin::worker_end);
   WorkerStream::finish();
+}
+
+std::string_view HostStream::skip(std::string_view bytes) {
+  const auto end = bytes.find_first_of(kEndsOrBegins);
+  if (end == std::string_view::npos) return {};
+  is_skipping_ = false;
+  return bytes.substr(bytes[end] == '\n' ? end + 1 : end);
 }
 
 void HostStream::take_mark(DropPolicy::Origin origin) {
   const auto text = std::exchange(mark_, {});
+  if (text.size() > kMaxEventMark && begins_mark(text, token_)) {
+    is_skipping_ = text.back() != '\n';
+    return;
+  }
   const auto mark = text.back() == '\n'
                         ? decode_mark(std::string_view{text}.substr(0, text.size() - 1), token_)
                         : std::nullopt;

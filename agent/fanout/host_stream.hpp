@@ -13,7 +13,8 @@ namespace acc::agent {
 
 /// One stream of a host, as its transport brings it, on its way to our own. Until the host is
 /// prepared nothing is passed on: standard output is what a login shell says, and is dropped;
-/// standard error waits in the tail. Marks are taken out.
+/// standard error waits in the tail. Marks are taken out; one that is too long, or has no end, is
+/// dropped.
 class HostStream final : public WorkerStream {
  public:
   using OnMark = std::function<void(const LaunchMark&)>;
@@ -22,7 +23,7 @@ class HostStream final : public WorkerStream {
   HostStream(Targets targets, std::string token, OnMark on_mark);
 
   void take(std::string_view bytes, DropPolicy::Origin origin) override;
-  /// No more bytes come: what might have become a mark is output.
+  /// No more bytes come: what might have become a mark, and doesn't have our token, is output.
   void finish() override;
 
   /// Of standard error: the host is prepared, so what has been said is passed on, and all that
@@ -34,11 +35,14 @@ class HostStream final : public WorkerStream {
  private:
   void pass(std::string_view bytes, DropPolicy::Origin origin);
   void take_mark(DropPolicy::Origin origin);
+  /// The rest of a mark that is too long. @return what follows it
+  std::string_view skip(std::string_view bytes);
 
   TailBuffer tail_;
   std::string token_;
   OnMark on_mark_;
   bool is_open_ = false;
+  bool is_skipping_ = false;  ///< in a mark that is too long
   Instant heard_{};
   std::string mark_;  ///< what may become one, from kMarkBegin on
 };

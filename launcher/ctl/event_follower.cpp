@@ -1,6 +1,6 @@
 #include "launcher/ctl/event_follower.hpp"
 
-#include "agent/fanout/orders.hpp"
+#include "agent/fanout/event_mark.hpp"
 #include "common/text.hpp"
 #include "launcher/ctl/bridge_requests.hpp"
 
@@ -22,8 +22,7 @@ std::string take_event_marks(std::string& held, const std::string& token) {
   for (auto end = held.find('\n'); end != std::string::npos; end = held.find('\n', from)) {
     const auto line = std::string_view{held}.substr(from, end - from);
     const bool is_of_file = line.find(R"("event":"file_continued")") != std::string_view::npos;
-    if (!is_of_file && line.size() < agent::kMaxEventMark / 2)
-      marks += agent::encode(agent::HostEvent{std::string{line}}, token);
+    if (!is_of_file) marks += agent::event_mark(line, token);
     from = end + 1;
   }
   held.erase(0, from);

@@ -108,6 +108,20 @@ class Jobs(OnHosts):
         self.assertEqual([(e["node"], e["rank"]) for e in events if e["event"] == "failure"], [("b", 1)])
         self.assertNotIn("acc-node", job.stderr)
 
+    def test_a_command_line_of_100_kilobytes_is_cut_in_the_events_of_all_hosts(self):
+        script = self.folder + "/counts"
+        write(script, "#!/bin/sh\necho $#\n", 0o755)
+        names = " ".join(f"/data/set/part-{i:06d}-of-100000.parquet" for i in range(2600))
+        job = self.ends(self.launch(names, flags="--events all.jsonl", program=["--no_python", script]), 0)
+        self.assertEqual((job.stdout, job.stderr), ("2601\n" * 3, ""))
+        with open(os.path.join(job.folder, "all.jsonl")) as f:
+            started = [e for e in map(json.loads, f) if e["event"] == "job_started"]
+        self.assertEqual(len(started), 3)
+        for event in started:
+            self.assertEqual(event["command"][0], script)
+            self.assertTrue(event["command"][-1].endswith("…"))
+            self.assertLess(sum(map(len, event["command"])), 9000)
+
     def test_a_count_for_the_whole_job_is_shared_among_the_hosts(self):
         job = self.ends(self.launch("mark=up", "0 0 0", "--num_processes 4"), 0)
         self.assertEqual(len(job.events("up")), 4)

@@ -50,7 +50,7 @@ RUNTIME_FOLDERS = {
     "selftest": {"net", "bootstrap", "tcp"},
 }
 # The launcher hands a plan over; what the agent is made of is not its business.
-AGENT_PUBLIC = {"agent/agent.hpp", "agent/fanout/cluster_launch.hpp", "agent/fanout/launch_record.hpp", "agent/fanout/orders.hpp", "agent/guardian.hpp", "agent/life_line.hpp", "agent/job_plan.hpp", "agent/event_keys.hpp", "agent/health_prober.hpp", "agent/gpu_sampler.hpp", "agent/memory_limit.hpp", "agent/metrics_text.hpp", "agent/report_keys.hpp", "agent/shell_interrupt.hpp", "agent/small_file.hpp", "agent/evidence/collector.hpp"}
+AGENT_PUBLIC = {"agent/agent.hpp", "agent/fanout/cluster_launch.hpp", "agent/fanout/event_mark.hpp", "agent/fanout/launch_record.hpp", "agent/fanout/orders.hpp", "agent/guardian.hpp", "agent/life_line.hpp", "agent/job_plan.hpp", "agent/event_keys.hpp", "agent/health_prober.hpp", "agent/gpu_sampler.hpp", "agent/memory_limit.hpp", "agent/metrics_text.hpp", "agent/report_keys.hpp", "agent/shell_interrupt.hpp", "agent/small_file.hpp", "agent/evidence/collector.hpp"}
 # Of the rendezvous the launcher only makes the secret, and looks whether there is one.
 RENDEZVOUS_FOR_LAUNCHER = {"rendezvous/secret.hpp"}
 # Some things are known to one file, or to one kind of file, only.
@@ -70,7 +70,7 @@ EXAMPLE_HEADERS = {("examples/08_fashion_mnist_cpp", f"{name}.hpp")
 FLOORS = {
     "agent": {
         "plans and rules": "job_plan group_state transitions coordinated supervisor translate lease_terms "
-                           "pmi_session report_keys event_keys metrics_text status_text health_findings worker_calls control_protocol output/losses fanout/orders fanout/fan_out fanout/contact_watch fanout/trouble_text fanout/launch_course fanout/slot_wait job_name watch/*",
+                           "pmi_session report_keys event_keys metrics_text status_text health_findings worker_calls control_protocol output/losses fanout/orders fanout/event_mark fanout/fan_out fanout/contact_watch fanout/trouble_text fanout/launch_course fanout/slot_wait job_name watch/*",
         "system": "small_file process_stat error_file containment memory_limit cpu_limit left_overs signal_targets signal_sender rank_programs orphan_reaper orphan_sweep spawn_child spawn terminal "
                   "terminal_interrupts service_notify service_watchdog output/* health_probes health_nvml health_prober gpu_sampler descriptor_limit accept_loop asio_impl watch/learned_times watch/page_holders watch/hang_cause watch/suspects evidence/*",
         "guardian": "guardian_board job_folder_notes report_file lease_timer lease_watch guardian_watch interrupt_watch shell_interrupt guardian",
@@ -88,7 +88,7 @@ FLOORS = {
         "hub": "output_hub",
     },
     "agent/fanout": {
-        "rules": "launch_plan orders fan_out launch_report contact_watch launch_course trouble_text slot_wait",
+        "rules": "launch_plan orders event_mark fan_out launch_report contact_watch launch_course trouble_text slot_wait",
         "one host": "host_stream transport host_line",
         "all hosts": "launch_record launch_status_line cluster_run cluster_launch",
     },

@@ -6,11 +6,13 @@
 
 #include <catch2/catch.hpp>
 
+#include <chrono>
 #include <string>
 #include <vector>
 
 using namespace acc;
 using namespace acc::agent::evidence;
+using namespace std::chrono_literals;
 
 namespace {
 

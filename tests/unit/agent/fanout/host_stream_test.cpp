@@ -49,3 +49,25 @@ TEST_CASE("what might have become a mark was lost at the end of a host's output"
   as_its_pump_sees_it.finish();
   CHECK(heard.stream.tail() == "a\036b");
 }
+
+TEST_CASE("a mark that is too long was printed as output", "[agent][fanout]") {
+  const std::string end = encode(JobEnded{0}, "t");
+  const std::string too_long = "\036acc-node t event {" + std::string(kMaxEventMark, 'x') + "\n";
+  const std::size_t piece = GENERATE(1000, 4096, 1'000'000);
+  Heard heard;
+  heard.take("before\n" + too_long + "between\n" + too_long + end, piece);
+  REQUIRE(heard.stream.tail().size() < 100);
+  CHECK(heard.stream.tail() == "before\nbetween\n");
+  REQUIRE(heard.marks.size() == 1);
+  CHECK(std::get<JobEnded>(heard.marks[0]).exit_code == 0);
+}
+
+TEST_CASE("a mark that its host could not end was printed as output", "[agent][fanout]") {
+  const std::size_t length = GENERATE(std::size_t{100}, 2 * kMaxEventMark);
+  Heard heard;
+  heard.take("before\n\036acc-node t event {" + std::string(length, 'x'), 4096);
+  WorkerStream& as_its_pump_sees_it = heard.stream;
+  as_its_pump_sees_it.finish();
+  REQUIRE(heard.stream.tail().size() < 100);
+  CHECK(heard.stream.tail() == "before\n");
+}

@@ -37,6 +37,15 @@ TEST_CASE("what is of the events' file is no event of the job, and a mark has ro
   CHECK(take_event_marks(held, kToken) == event_mark(R"({"event":"end"})"));
 }
 
+TEST_CASE("the start of a job with a long command line was no event", "[ctl][bridge]") {
+  std::string held = R"({"event":"job_started","command":["train.py",")" +
+                     std::string(agent::kMaxEventMark, 'x') + "\"],\"workers\":1}\n";
+  const auto marks = take_event_marks(held, kToken);
+  CHECK(marks.size() < agent::kMaxEventMark);
+  CHECK_THAT(marks, Catch::Contains(R"("event":"job_started","command":["train.py","xxx)") &&
+                        Catch::EndsWith("xxx…\"],\"workers\":1}\n"));
+}
+
 SCENARIO("events are followed from where they broke off", "[ctl][bridge]") {
   PlayedService service;
   EventFollower follower;
