@@ -180,7 +180,7 @@ std::string describe_lost(const TellLost& lost, const std::string& host,
   if (exited != nullptr && exited->code == to_int(ExitCode::agent_lost))
     return "acc-launch on " + host + " ended without a report" + said;
   return "the connection to " + host + " was lost: " + words.program + " " + describe(lost.status) +
-         said + "; acc-launch stops the workers there";
+         said + "; acc-launch there stops its workers once it notices that";
 }
 
 std::string why_missed(const FanOutHost& missed) {

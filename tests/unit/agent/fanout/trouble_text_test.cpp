@@ -125,6 +125,6 @@ TEST_CASE("workers that had ended with success were said to be killed", "[agent]
 TEST_CASE("a lost connection is told with its host", "[agent][fanout]") {
   CHECK(describe_lost({1, Signaled{SIGKILL, false}, "x\nclient_loop: Broken pipe\n"}, "b", kSsh) ==
         "the connection to b was lost: ssh killed by SIGKILL (9) (client_loop: Broken pipe); "
-        "acc-launch stops the workers there");
+        "acc-launch there stops its workers once it notices that");
   CHECK_THAT(describe_lost({1, Exited{70}, ""}, "b", kSsh), Contains("acc-launch on b ended"));
 }
