@@ -220,18 +220,7 @@ void Accelerator::prepare(LoaderBase& loader) {
   state().loaders.push_back(&loader);
 }
 
-void Accelerator::clear() {
-  State& s = state();
-  for (const GradientReducer& reducer : s.reducers) reducer.require_between_backwards("clear");
-  s.optimizers.clear();
-  s.schedulers.clear();
-  s.loaders.clear();
-  s.tensors.clear();
-  s.texts.clear();
-  s.hooks.clear();
-  s.buffers.clear();
-  s.reducers.clear();
-}
+void Accelerator::clear() { state().clear(); }
 
 std::shared_ptr<GradientState> Accelerator::gradient_state() const {
   return state().gradient_state;
@@ -278,6 +267,7 @@ void Accelerator::end_backward() {
 void Accelerator::cancel_backward() {
   state().gather_means();  // of all before any is cancelled, in the order of begin_backward()
   for (GradientReducer& reducer : state().reducers) reducer.cancel();
+  state().scaler.discard_all();
 }
 
 void Accelerator::on_backward_end(std::function<void()> hook) {
@@ -321,7 +311,9 @@ void Accelerator::step(Scheduler& scheduler) {
 }
 
 void Accelerator::zero_grad(Optimizer& optimizer) {
-  if (sync_gradients()) optimizer.zero_grad();
+  if (!sync_gradients()) return;
+  optimizer.zero_grad();
+  state().scaler.discard(optimizer);
 }
 
 bool Accelerator::optimizer_step_was_skipped() const { return state().scaler.step_was_skipped(); }

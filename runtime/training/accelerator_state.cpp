@@ -262,6 +262,19 @@ void Accelerator::State::add_texts(CheckpointState& state) {
   state.per_rank[kGenerator] = wrapped(kGenerator, generator.state());
 }
 
+void Accelerator::State::clear() {
+  for (const GradientReducer& reducer : reducers) reducer.require_between_backwards("clear");
+  optimizers.clear();
+  schedulers.clear();
+  loaders.clear();
+  tensors.clear();
+  texts.clear();
+  hooks.clear();
+  buffers.clear();
+  reducers.clear();
+  scaler.forget_optimizers();
+}
+
 void Accelerator::State::gather_means() {
   for (GradientReducer& reducer : reducers)
     if (!reducer.in_backward()) reducer.gather_means();

@@ -59,6 +59,7 @@ struct Accelerator::State {
   /// The only one. @throws Error invalid_argument: none, or several
   [[nodiscard]] GradientReducer& only_model(const char* what);
   void gather_means();  ///< of all reducers
+  void clear();         ///< all that is prepared or registered
 
   // ---- checkpoints: what goes into them ----
   Checkpointer& checkpoints();

@@ -17,6 +17,11 @@ namespace {
 /// Of its gradient it is the type, too.
 bool is_half(const Parameter& parameter) { return parameter.value.dtype == DType::f16; }
 
+/// Differs between the gradients of two backwards; 0: zeros, sums, or those of no reducer.
+std::uint64_t means_of(const Optimizer& optimizer) {
+  return optimizer.reducer() != nullptr ? optimizer.reducer()->means() : 0;
+}
+
 }  // namespace
 
 LossScaler::LossScaler(LossScalerOptions options, ProcessGroup group)
@@ -48,6 +53,14 @@ bool LossScaler::agree(Optimizer& optimizer, bool finite) {
   return bad == 0;
 }
 
+/// A loop may leave a step out: what was found about those gradients says nothing about the next.
+LossScaler::Stage& LossScaler::stage_of(const Optimizer& optimizer) {
+  Stage& stage = stages_[&optimizer];
+  const std::uint64_t means = means_of(optimizer);
+  if (!stage.stepped && stage.means != means) stage = {.means = means};
+  return stage;
+}
+
 bool LossScaler::unscale(Optimizer& optimizer) {
   const InUserCall within{UserCall::unscale_gradients};
   if (!options_.enabled) return true;
@@ -59,19 +72,18 @@ bool LossScaler::unscale(Optimizer& optimizer) {
                     "' is f16, in which small ones would become 0 when they are divided by the "
                     "scale. Keep the parameters in f32 or bf16, or call step() alone, which "
                     "divides f16 gradients as floats"};
-  Stage& stage = stages_[&optimizer];
+  Stage& stage = stage_of(optimizer);
   if (stage.unscaled || stage.stepped)
     throw Error{ErrorCode::invalid_argument,
                 "LossScaler: unscale was called on this optimizer since the last update()"};
   training::require_between_backwards(optimizer, "LossScaler::unscale");
-  divide(optimizer);
+  divide(optimizer, stage);
   stage.unscaled = true;
   return stage.finite;
 }
 
 /// Of f16 gradients it only looks whether they are finite.
-void LossScaler::divide(Optimizer& optimizer) {
-  Stage& stage = stages_[&optimizer];
+void LossScaler::divide(Optimizer& optimizer, Stage& stage) {
   const training::Gradients gradients = training::gradients_of(optimizer);
   training::require_reachable(gradients, "LossScaler");
   auto halves = gradients, others = gradients;
@@ -99,11 +111,11 @@ bool LossScaler::step(Optimizer& optimizer) {
     return true;
   }
   training::require_between_backwards(optimizer, "LossScaler::step");
-  Stage& stage = stages_[&optimizer];
+  Stage& stage = stage_of(optimizer);
   if (stage.stepped)
     throw Error{ErrorCode::invalid_argument,
                 "LossScaler: step was called on this optimizer since the last update()"};
-  if (!stage.unscaled) divide(optimizer);
+  if (!stage.unscaled) divide(optimizer, stage);
   stage.unscaled = stage.stepped = true;
   if (stage.finite) {
     optimizer.step_scaled(scale_);
@@ -163,7 +175,22 @@ void LossScaler::give_up() {
 
 bool LossScaler::unscaled(const Optimizer& optimizer) const {
   const auto stage = stages_.find(&optimizer);
-  return stage != stages_.end() && stage->second.unscaled;
+  return stage != stages_.end() && stage->second.unscaled &&
+         stage->second.means == means_of(optimizer);
+}
+
+void LossScaler::discard(const Optimizer& optimizer) noexcept {
+  const auto stage = stages_.find(&optimizer);
+  if (stage != stages_.end() && !stage->second.stepped) stages_.erase(stage);
+}
+
+void LossScaler::discard_all() noexcept {
+  std::erase_if(stages_, [](const auto& entry) { return !entry.second.stepped; });
+}
+
+void LossScaler::forget_optimizers() noexcept {
+  stages_.clear();
+  skipped_now_.clear();
 }
 
 std::string LossScaler::state_text() const {

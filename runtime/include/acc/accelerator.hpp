@@ -256,7 +256,8 @@ class Accelerator {
   /// with the next batch. Collective. Call zero_grad() before the pass on all ranks or on none.
   void cancel_backward();
 
-  /// With a loss scale, gradients are divided by it first. Of a batch that ends a step.
+  /// With a loss scale, gradients are divided by it first. Of a batch that ends a step. Where the
+  /// norm isn't finite call step() all the same: it leaves the step out and lowers the scale.
   /// @throws Error invalid_argument, also below: as LossScaler::unscale(), with parameters of f16.
   ClippedNorm clip_grad_norm(Optimizer& optimizer, double max_norm, Norm norm = Norm::l2);
   void clip_grad_value(Optimizer& optimizer, double limit);

@@ -39,8 +39,9 @@ class LossScaler {
 
   /// Divides the gradients by the scale; needed only to look at them or clip them before step().
   /// Collective. @return true: all gradients of all ranks are finite
-  /// @throws Error invalid_argument: twice since the last update(); a gradient is f16, in which
-  ///   small ones would become 0 now. As torch, which refuses step(), too.
+  /// @throws Error invalid_argument: after a step() since the last update(), or twice for the same
+  ///   gradients: a reducer's new ones, and those after discard(), are scaled again; a gradient is
+  ///   f16, in which small ones would become 0 now. As torch, which refuses step(), too.
   bool unscale(Optimizer& optimizer);
   /// Gradients of f16 stay as they are, and are divided as floats, for the master copy.
   /// Collective. @return false: a gradient was infinite or NaN on some rank, nothing was changed.
@@ -52,8 +53,14 @@ class LossScaler {
   /// infinite or NaN on all). The scale stays, nothing was stepped.
   void update();
 
-  /// Were this one's gradients divided since the last update()?
+  /// Were this one's gradients, as they are now, divided since the last update()?
   [[nodiscard]] bool unscaled(const Optimizer& optimizer) const;
+  /// Its gradients were dropped without a step: the next ones are scaled again. An optimizer with a
+  /// reducer doesn't need it. A step() before it still counts for update().
+  void discard(const Optimizer& optimizer) noexcept;
+  void discard_all() noexcept;  ///< of all optimizers
+  /// Also what was stepped: for optimizers that no longer exist, whose addresses others may get.
+  void forget_optimizers() noexcept;
 
   /// Was the last step() skipped?
   [[nodiscard]] bool step_was_skipped() const noexcept { return skipped_last_; }
@@ -75,13 +82,15 @@ class LossScaler {
 
  private:
   struct Stage {
+    std::uint64_t means = 0;  ///< GradientReducer::means() of the gradients that it is about
     bool unscaled = false;
     bool finite = true;
     bool stepped = false;
   };
   [[nodiscard]] ProcessGroup group_of(const Optimizer& optimizer) const;
   [[nodiscard]] bool agree(Optimizer& optimizer, bool finite);
-  void divide(Optimizer& optimizer);
+  [[nodiscard]] Stage& stage_of(const Optimizer& optimizer);
+  void divide(Optimizer& optimizer, Stage& stage);
   [[noreturn]] void give_up();
 
   LossScalerOptions options_;

@@ -294,6 +294,66 @@ TEST_CASE("fp16 brings the loss scale, and a skipped step is told", "[runtime][t
   CHECK(right == 2);
 }
 
+TEST_CASE("after a step that the loop left out fp16's gradients were 65536 times too large",
+          "[runtime][training]") {
+  const int way = GENERATE(range(0, 5));
+  const float left_out = GENERATE(4.0F, INFINITY);
+  CAPTURE(way, left_out);
+  std::vector<double> norms(2), scales(2);
+  std::vector<float> values(2);
+  std::atomic<int> stepped = 0;
+  on_ranks(2, [&](ProcessGroup& group) {
+    AcceleratorOptions options;
+    options.mixed_precision = MixedPrecision::fp16;
+    Accelerator accelerator{group, options};
+    std::vector<float> value(4, 1.0F);
+    GradientReducer& reducer = accelerator.prepare_model({{"w", std::span<float>{value}, {}}});
+    Sgd sgd{reducer, {.learning_rate = 1}};
+    const auto backward = [&](float gradient) {
+      accelerator.backward([&](double factor) {
+        static_cast<float*>(reducer.gradient(0).data)[1] = static_cast<float>(factor) * gradient;
+        reducer.ready(0);
+      });
+    };
+    backward(left_out);
+    accelerator.clip_grad_norm(sgd, 100);
+    if (way == 0) accelerator.zero_grad(sgd);
+    if (way == 1) sgd.zero_grad();
+    if (way == 2) reducer.zero_gradients();
+    if (way == 3) accelerator.cancel_backward();
+    backward(4);  // way 4: it overwrites the gradients
+    const auto rank = static_cast<std::size_t>(group.rank());
+    norms[rank] = accelerator.clip_grad_norm(sgd, 100).norm;
+    accelerator.unscale_gradients(sgd);  // they are unscaled: without effect
+    stepped += accelerator.step(sgd) ? 1 : 0;
+    values[rank] = value[1];
+    scales[rank] = accelerator.scaler().scale();
+  });
+  CHECK(norms == std::vector<double>(2, 4));
+  CHECK(stepped == 2);
+  CHECK(values == std::vector<float>(2, -3));
+  CHECK(scales == std::vector<double>(2, 65536));
+}
+
+TEST_CASE("an optimizer without a reducer: zero_grad ends what clipping has unscaled",
+          "[runtime][training]") {
+  AcceleratorOptions options;
+  options.mixed_precision = MixedPrecision::fp16;
+  Accelerator accelerator{ProcessGroup::single(), options};
+  std::vector<float> value(1), gradient(1);
+  Sgd sgd{{{"w", std::span<float>{value}, std::span<float>{gradient}}}, {.learning_rate = 1}};
+  gradient[0] = 4 * 65536;
+  CHECK(accelerator.clip_grad_norm(sgd, 100).norm == 4);
+  CHECK(accelerator.clip_grad_norm(sgd, 100).norm == 4);  // unscaled once
+  accelerator.zero_grad(sgd);
+  gradient[0] = 4 * 65536;
+  CHECK(accelerator.clip_grad_norm(sgd, 100).norm == 4);
+  // A step that waits for the scaler's update() isn't forgotten.
+  CHECK(accelerator.scaler().step(sgd));
+  accelerator.zero_grad(sgd);
+  CHECK_NOTHROW(accelerator.scaler().update());
+}
+
 TEST_CASE("a backward that reached no parameter is told by name", "[runtime][training]") {
   on_ranks(1, [&](ProcessGroup& group) {
     Accelerator accelerator{group};
