@@ -26,13 +26,15 @@ struct Optimizer::Memory {
   [[nodiscard]] const std::vector<void*>& of_range(std::size_t range) const {
     return pieces_[range];
   }
-  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
   /// Room for so many floats on the device of the state, for gradients of 16 bits.
   [[nodiscard]] float* floats(std::size_t count);
 
   /// Elements of state: floats, but doubles for doubles.
   [[nodiscard]] static DType type_of(const Parameter& parameter) noexcept;
   [[nodiscard]] static bool has_master(const Parameter& parameter) noexcept;
+  /// Tensors of state that a parameter has, for an optimizer with so many kinds of its own.
+  [[nodiscard]] static std::size_t tensors_of(const Parameter& parameter,
+                                              std::size_t kinds) noexcept;
 
   double scale = 1;  ///< by which f16 gradients are to be divided; during a step
 
@@ -40,7 +42,6 @@ struct Optimizer::Memory {
   std::byte* make_device_arena(std::size_t bytes);
 
   bool made_ = false;
-  std::size_t bytes_ = 0;
   std::vector<std::byte> arena_;
   cuda::DeviceBuffer device_arena_;
   cuda::DeviceBuffer floats_;

@@ -59,18 +59,19 @@ bool Optimizer::Memory::has_master(const Parameter& parameter) noexcept {
   return parameter.value.dtype == DType::f16 || parameter.value.dtype == DType::bf16;
 }
 
+std::size_t Optimizer::Memory::tensors_of(const Parameter& parameter, std::size_t kinds) noexcept {
+  return kinds + (has_master(parameter) ? 1 : 0);
+}
+
 void Optimizer::Memory::make(std::span<const Parameter> parameters,
                              std::span<const GradientRange> ranges,
                              const std::vector<std::string_view>& kinds, void* stream) {
-  const auto kinds_of = [&](const Parameter& parameter) {
-    return kinds.size() + (has_master(parameter) ? 1 : 0);
-  };
   std::size_t space = kAlignment, device_space = 0;
   for (const GradientRange& range : ranges) {
     const Parameter& parameter = parameters[range.parameter];
     const std::size_t piece = range.count * size_of(type_of(parameter));
-    bytes_ += piece * kinds_of(parameter);
-    (is_on_device(parameter) ? device_space : space) += padded(piece) * kinds_of(parameter);
+    (is_on_device(parameter) ? device_space : space) +=
+        padded(piece) * tensors_of(parameter, kinds.size());
   }
   arena_.resize(space);
   const auto address = reinterpret_cast<std::uintptr_t>(arena_.data());
@@ -80,7 +81,7 @@ void Optimizer::Memory::make(std::span<const Parameter> parameters,
     const Parameter& parameter = parameters[range.parameter];
     std::vector<void*>& pieces = pieces_.emplace_back();
     std::byte*& at = is_on_device(parameter) ? on_device : on_host;
-    for (std::size_t kind = 0; kind < kinds_of(parameter); ++kind) {
+    for (std::size_t kind = 0; kind < tensors_of(parameter, kinds.size()); ++kind) {
       pieces.push_back(at);
       at += padded(range.count * size_of(type_of(parameter)));
     }
@@ -125,16 +126,22 @@ void Optimizer::values_changed() {
   if (memory_->made()) memory_->take_masters(parameters(), ranges(), stream());
 }
 
-std::size_t Optimizer::state_bytes() {
-  make_state();
-  return memory_->bytes();
+/// Without the state itself: it settles the layout, which is to be done on all ranks alike.
+std::size_t Optimizer::state_bytes() const {
+  std::size_t bytes = 0;
+  for (const GradientRange& range : ranges()) {
+    const Parameter& parameter = parameters()[range.parameter];
+    bytes += range.count * size_of(Memory::type_of(parameter)) *
+             Memory::tensors_of(parameter, kinds().size());
+  }
+  return bytes;
 }
 
 std::size_t Optimizer::whole_state_bytes() const {
   std::size_t bytes = 0;
   for (const Parameter& parameter : parameters())
     bytes += parameter.value.count() * size_of(Memory::type_of(parameter)) *
-             (kinds().size() + (Memory::has_master(parameter) ? 1 : 0));
+             Memory::tensors_of(parameter, kinds().size());
   return bytes;
 }
 

@@ -95,8 +95,9 @@ class Optimizer {
   [[nodiscard]] GradientReducer* reducer() const noexcept { return reducer_; }
   [[nodiscard]] bool sharded() const noexcept;
 
-  /// What this rank's state takes: about 1/n of whole_state_bytes() when sharded.
-  [[nodiscard]] std::size_t state_bytes();
+  /// What this rank's state takes: about 1/n of whole_state_bytes() when sharded, where the first
+  /// backward may still shift some elements between ranks. Not collective.
+  [[nodiscard]] std::size_t state_bytes() const;
   [[nodiscard]] std::size_t whole_state_bytes() const;
 
   /// The state for a checkpoint, as rows of elements by the name "exp_avg/fc.weight": the same
