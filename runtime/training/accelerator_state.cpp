@@ -273,6 +273,7 @@ void Accelerator::State::clear() {
   buffers.clear();
   reducers.clear();
   scaler.forget_optimizers();
+  gradient_state->restore(0);
 }
 
 void Accelerator::State::gather_means() {

@@ -214,8 +214,8 @@ class Accelerator {
     return DataLoader<Sample>{std::move(dataset), std::move(options), group()};
   }
   [[nodiscard]] std::shared_ptr<GradientState> gradient_state() const;
-  /// Forgets everything prepared and registered, for a loop that rebuilds its model. Invalidates
-  /// references to reducers.
+  /// Forgets everything prepared and registered, for a loop that rebuilds its model, and counts the
+  /// batches of a step from 0, as Accelerate's free_memory(). Invalidates references to reducers.
   void clear();
 
   /// Scope of one batch, in which gradients are averaged only if the batch ends a step. For these

@@ -15,6 +15,7 @@
 #include <limits>
 #include <mutex>
 #include <numeric>
+#include <optional>
 
 using namespace acc::runtime;
 using acc::testing::on_ranks;
@@ -352,6 +353,36 @@ TEST_CASE("an optimizer without a reducer: zero_grad ends what clipping has unsc
   CHECK(accelerator.scaler().step(sgd));
   accelerator.zero_grad(sgd);
   CHECK_NOTHROW(accelerator.scaler().update());
+}
+
+TEST_CASE("after clear() a model built anew inherited the old one's batches and unscaled gradients",
+          "[runtime][training]") {
+  AcceleratorOptions options;
+  options.mixed_precision = MixedPrecision::fp16;
+  options.gradient_accumulation_steps = 2;
+  Accelerator accelerator{ProcessGroup::single(), options};
+  std::vector<float> value(1);
+  std::optional<Sgd> sgd;  // always at the same address
+  std::vector<int> synced;
+  std::vector<double> norms;
+  for (int model = 0; model < 2; ++model) {
+    GradientReducer& reducer = accelerator.prepare_model({{"w", std::span<float>{value}, {}}});
+    sgd.emplace(reducer, SgdOptions{.learning_rate = 1});
+    for (int batch = 0; batch < 3; ++batch) {
+      const auto accumulating = accelerator.accumulate();
+      synced.push_back(accelerator.sync_gradients() ? 1 : 0);
+      accelerator.backward([&](double) {
+        static_cast<float*>(reducer.gradient(0).data)[0] = 4 * 65536;
+        reducer.ready(0);
+      });
+      if (accelerator.sync_gradients()) norms.push_back(accelerator.clip_grad_norm(*sgd, 100).norm);
+    }
+    sgd.reset();
+    accelerator.clear();
+  }
+  CHECK(synced == std::vector<int>{0, 1, 0, 0, 1, 0});
+  CHECK(norms == std::vector<double>{4, 4});
+  CHECK(accelerator.sync_gradients());  // as before the first batch
 }
 
 TEST_CASE("a backward that reached no parameter is told by name", "[runtime][training]") {
