@@ -141,7 +141,7 @@ void LossScaler::update() {
     good_steps_ = 0;
     if (scale_ * options_.backoff_factor < options_.min_scale) give_up();
     scale_ *= options_.backoff_factor;
-  } else if (++good_steps_ == options_.growth_interval) {
+  } else if (++good_steps_ >= options_.growth_interval) {  // above: resumed with a shorter one
     const double larger = scale_ * options_.growth_factor;
     if (std::isfinite(static_cast<float>(larger))) scale_ = larger;
     good_steps_ = 0;

@@ -208,6 +208,23 @@ TEST_CASE("its state goes on in another one", "[runtime][training]") {
   CHECK_THROWS_AS(other.load_state_text("nonsense"), Error);
 }
 
+TEST_CASE("resumed with a shorter interval than there were good steps, the scale never grew",
+          "[runtime][training]") {
+  OneWeight model;
+  LossScaler scaler{{.initial_scale = 4, .growth_interval = 10}};
+  const auto good = [&](LossScaler& with) {
+    model.gradient[0] = 0;
+    with.step(model.sgd);
+    with.update();
+  };
+  for (int i = 0; i < 5; ++i) good(scaler);
+  LossScaler shorter{{.initial_scale = 4, .growth_interval = 3}};
+  shorter.load_state_text(scaler.state_text());
+  good(shorter);
+  CHECK(shorter.scale() == 8);
+  CHECK(shorter.growth_tracker() == 0);
+}
+
 TEST_CASE("factors that make no sense are refused", "[runtime][training]") {
   CHECK_THROWS_AS(LossScaler({.growth_factor = 1}), Error);
   CHECK_THROWS_AS(LossScaler({.backoff_factor = 1}), Error);
