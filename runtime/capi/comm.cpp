@@ -203,7 +203,9 @@ void acc_agent_checkpoint(uint64_t step) {
   guarded([&] { acc::agent::checkpoint(step); });
 }
 void acc_agent_section_begin(const char* name, int64_t limit_ms) {
-  guarded([&] { acc::agent::begin_section(text_of(name), std::chrono::milliseconds{limit_ms}); });
+  guarded([&] {
+    acc::agent::begin_section(text_of(name), to_limit(limit_ms, "limit_ms").value_or(Millis{0}));
+  });
 }
 void acc_agent_section_end(void) {
   guarded([&] { acc::agent::end_section(); });
@@ -213,7 +215,10 @@ void acc_agent_no_restart(const char* why) {
 }
 int32_t acc_agent_is_current(int64_t timeout_ms) {
   int32_t answer = -1;
-  guarded([&] { answer = acc::agent::is_current(std::chrono::milliseconds{timeout_ms}) ? 1 : 0; });
+  guarded([&] {
+    const auto limit = to_limit(timeout_ms, "timeout_ms");
+    answer = (limit ? acc::agent::is_current(*limit) : acc::agent::is_current()) ? 1 : 0;
+  });
   return answer;
 }
 

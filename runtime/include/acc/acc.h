@@ -320,13 +320,13 @@ ACC_API int32_t acc_agent_present(void);
 ACC_API void acc_agent_heartbeat(uint64_t step);    /* alive, at this step */
 ACC_API void acc_agent_checkpoint(uint64_t step);   /* a checkpoint of this step is complete */
 /* A part that may take longer than a step: until its end no missing heartbeat counts as a hang, unless it
- * takes longer than limit_ms (0: any time). Sections may be nested. */
+ * takes longer than limit_ms (0, ACC_DEFAULT: any time). Sections may be nested. */
 ACC_API void acc_agent_section_begin(const char* name, int64_t limit_ms);
 ACC_API void acc_agent_section_end(void);
 ACC_API void acc_agent_no_restart(const char* why); /* starting again would not help */
 
 /* May this process still make something valid for its job? Ask right before a written checkpoint is
- * renamed to its place; blocks for some milliseconds, timeout_ms at most (60000 is plenty).
+ * renamed to its place; blocks for some milliseconds, timeout_ms at most (ACC_DEFAULT: 60 s).
  * 1: yes, or no acc-launch started this process; 0: no, a later attempt has begun without this
  * machine; -1: no answer in time (acc_last_error), which means no. acc/agent.hpp says more.
  */

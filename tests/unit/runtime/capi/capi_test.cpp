@@ -1,11 +1,15 @@
+#include "common/heartbeat_page.hpp"
 #include "runtime/capi/handles.hpp"
 #include "tests/support/thread_groups.hpp"
 
 #include <catch2/catch.hpp>
 
 #include <acc/acc.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 
@@ -319,4 +323,27 @@ TEST_CASE("statuses have names", "[capi]") {
   CHECK(std::string{acc_status_name(ACC_PEER_LOST)} == "peer_lost");
   CHECK(std::string{acc_status_name(ACC_INTERNAL)} == "internal");
   CHECK(std::string{acc_status_name(-1)} == "unknown");
+}
+
+TEST_CASE("ACC_DEFAULT was no time for the calls about the agent: never current, no section",
+          "[capi]") {
+  auto page = acc::heartbeat::Mapping::make(1, 0);
+  REQUIRE(page.has_value());
+  const std::string variable = "/proc/" + std::to_string(::getpid()) + "/fd/" +
+                               std::to_string(page->fd()) + ":" +
+                               std::to_string(acc::heartbeat::slot_offset(0));
+  const pid_t child = ::fork();  // the page is looked for once a process
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    ::unsetenv("ACC_AGENT_SOCKET");
+    ::setenv("ACC_HEARTBEAT_PAGE", variable.c_str(), 1);
+    acc_agent_section_begin("checkpoint", ACC_DEFAULT);
+    ::_exit(acc_agent_is_current(ACC_DEFAULT) == 1 && acc_agent_is_current(-2) == -1 ? 0 : 1);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  CHECK(status == 0);
+  const auto beat = read(page->slot(0));
+  CHECK(beat.section == "checkpoint");
+  CHECK(beat.section_limit_ms == 0);
 }
