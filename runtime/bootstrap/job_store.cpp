@@ -1,7 +1,6 @@
 #include "runtime/bootstrap/tcp_store.hpp"
 #include "runtime/fork.hpp"
 
-#include <atomic>
 #include <condition_variable>
 #include <map>
 #include <mutex>
@@ -14,7 +13,8 @@ namespace {
 /// The open stores of this process, by place, job and rank.
 class Registry {
  public:
-  static Registry& one();
+  /// Not destroyed at the end: other ranks may need rank 0's store until its process ends.
+  static Registry& one() { return only_of_process<Registry>(); }
 
   std::shared_ptr<Store> open(const TcpStorePlace& place, Deadline deadline) {
     const auto key = describe(place) + "\n" + place.job + "\n" + std::to_string(place.rank);
@@ -34,8 +34,6 @@ class Registry {
     settle(entry, opened);
     return opened;
   }
-
-  const std::uint64_t made_in = fork_generation();
 
  private:
   struct Entry {
@@ -76,19 +74,6 @@ class Registry {
   std::condition_variable changed_;
   std::map<std::string, Entry> entries_;
 };
-
-// Never destroyed: other ranks may need rank 0's store until its process ends. A forked process
-// makes a new one: it lacks the threads of the old one, whose lock may be held for ever.
-Registry& Registry::one() {
-  static std::atomic<Registry*> newest{nullptr};
-  Registry* current = newest.load(std::memory_order_acquire);
-  while (current == nullptr || current->made_in != fork_generation()) {
-    auto fresh = std::make_unique<Registry>();
-    if (newest.compare_exchange_strong(current, fresh.get(), std::memory_order_acq_rel))
-      return *fresh.release();
-  }
-  return *current;
-}
 
 }  // namespace
 

@@ -96,7 +96,7 @@ constexpr auto kWritingTime = std::chrono::seconds{2};
 
 class Monitor {
  public:
-  static Monitor& one();
+  static Monitor& one() { return only_of_process<Monitor>(); }
 
   void watch(const Watched& group) {
     const std::lock_guard lock{mutex_};
@@ -150,7 +150,6 @@ class Monitor {
   void work(std::shared_ptr<WakeEvent> wake, Millis patience, std::uint64_t life);
   void look(const Watched& group, Warned& warned, Millis patience);
 
-  const std::uint64_t made_in_ = fork_generation();
   std::mutex mutex_;
   std::map<const Watched*, Warned> groups_;
   std::string folder_;
@@ -160,19 +159,6 @@ class Monitor {
   std::thread thread_;
   std::uint64_t life_ = 0;  // counts the threads: one that was stopped sees another number
 };
-
-// Never destroyed: groups may outlive statics. A forked process makes a new one: it lacks the
-// thread of the old one, whose lock may be held for ever.
-Monitor& Monitor::one() {
-  static std::atomic<Monitor*> newest{nullptr};
-  Monitor* current = newest.load(std::memory_order_acquire);
-  while (current == nullptr || current->made_in_ != fork_generation()) {
-    auto fresh = std::make_unique<Monitor>();
-    if (newest.compare_exchange_strong(current, fresh.get(), std::memory_order_acq_rel))
-      return *fresh.release();
-  }
-  return *current;
-}
 
 void Monitor::begin() {
   folder_ = variable("ACC_FLIGHT_DIR");

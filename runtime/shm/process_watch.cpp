@@ -4,6 +4,7 @@
 #include "common/kept_fd.hpp"
 #include "common/text.hpp"
 #include "common/unique_fd.hpp"
+#include "runtime/fork.hpp"
 #include "runtime/quiet_thread.hpp"
 #include "runtime/wake_event.hpp"
 
@@ -274,13 +275,16 @@ ProcessWatch::~ProcessWatch() {
 }
 
 std::shared_ptr<ProcessWatch> ProcessWatch::shared() {
-  // Global, so that all groups of a process share one thread, which ends with the last of them, and
-  // that may be after main.
-  static std::mutex mutex;
-  static auto* const current = new std::weak_ptr<ProcessWatch>;  // never destroyed: see above
-  const std::lock_guard lock{mutex};
-  auto watch = current->lock();
-  if (!watch) *current = watch = std::make_shared<ProcessWatch>();
+  // All groups of a process share one thread, which ends with the last of them, and that may be
+  // after main. A forked process may have its parent's groups, but not their thread.
+  struct Current {
+    std::mutex mutex;
+    std::weak_ptr<ProcessWatch> watch;
+  };
+  auto& current = only_of_process<Current>();
+  const std::lock_guard lock{current.mutex};
+  auto watch = current.watch.lock();
+  if (!watch) current.watch = watch = std::make_shared<ProcessWatch>();
   return watch;
 }
 

@@ -18,7 +18,8 @@ class ProcessWatch {
   /// status 3" or, if unknown, "ended".
   using Ended = std::function<void(const std::string& how)>;
 
-  /// The instance shared by all groups of this process. @throws Error system
+  /// The instance shared by all groups of this process; a forked one has its own.
+  /// @throws Error system
   static std::shared_ptr<ProcessWatch> shared();
   ProcessWatch();
   ~ProcessWatch();

@@ -2,9 +2,11 @@
 
 #include "common/agent_client.hpp"
 #include "common/text.hpp"
+#include "runtime/fork.hpp"
 #include "runtime/quiet_thread.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <list>
 #include <mutex>
@@ -26,11 +28,8 @@ struct Groups {
   bool runs = false;
 };
 
-// Never destroyed: the thread may still be in a request when the process ends.
-Groups& groups() {
-  static auto* const only = new Groups;
-  return *only;
-}
+// Not destroyed at the end: the thread may still be in a request when the process ends.
+Groups& groups() { return only_of_process<Groups>(); }
 
 void report(const Entry& entry, const worker_socket::LostRank& lost) {
   const auto at = std::find(entry.job_ranks.begin(), entry.job_ranks.end(),
@@ -61,16 +60,17 @@ void run(AgentClient connection) {
 }  // namespace
 
 struct PeerFailureListener::Watched {
+  Groups& all = groups();
+  const std::uint64_t made_in = fork_generation();
   std::list<Entry>::iterator at;
 
   Watched(Backend& backend, std::vector<int> job_ranks) {
-    auto& all = groups();
     const std::lock_guard lock{all.mutex};
     at = all.entries.insert(all.entries.end(), {&backend, std::move(job_ranks)});
     for (const auto& lost : all.lost) report(*at, lost);
   }
   ~Watched() {
-    auto& all = groups();
+    if (made_in != fork_generation()) return;  // the parent's: its lock may be held for ever
     const std::lock_guard lock{all.mutex};
     all.entries.erase(at);
   }

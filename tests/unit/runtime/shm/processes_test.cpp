@@ -90,6 +90,30 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("ranks forked by a rank of another group waited for one that was killed",
+          "[runtime][shm]") {
+  const auto outcomes = as_processes(2, [](LocalRank& parent) {
+    parent.barrier();
+    if (parent.rank() == 0) {
+      const Named barrier{"barrier", [](LocalRank& rank, const Case&) { rank.barrier(); }};
+      const Shared rounds;
+      Processes children{2, endlessly(barrier, 0, rounds, 12s)};
+      rounds.await(2);
+      ::kill(children.pid(1), SIGKILL);
+      const auto killed = Clock::now();
+      const auto outcome = children.wait(0);
+      if (!outcome || outcome->code != ErrorCode::peer_lost || outcome->ended - killed > 5s)
+        throw std::runtime_error{"after the death of a child: " +
+                                 (outcome ? outcome->what : std::string{"nothing"})};
+    }
+    parent.barrier();
+  });
+  for (const auto& outcome : outcomes) {
+    INFO(outcome.what);
+    CHECK_FALSE(outcome.threw);
+  }
+}
+
 TEST_CASE("a rank that is stopped in the middle of a collective is named, and that it is stopped",
           "[runtime][shm]") {
   const auto collective = GENERATE(from_range(std::begin(kCollectives), std::end(kCollectives)));
