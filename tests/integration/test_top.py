@@ -207,6 +207,14 @@ class Ends(TopTest):
         self.ends(screen, 0)
         self.assertTrue(job.alive())
 
+    def test_ctrl_backslash_ends_it_and_leaves_the_terminal_as_it_was(self):
+        job = self.job_of(HOLD)
+        screen = self.top("work")
+        screen.wait_for("up 1")
+        screen.press("\x1c")
+        self.ends(screen, 131)
+        self.assertTrue(job.alive())
+
     def test_a_fault_of_its_own_restores_the_terminal(self):
         self.job_of(HOLD)
         screen = self.top("work")

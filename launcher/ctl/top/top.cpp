@@ -31,7 +31,7 @@ class TerminalSignals {
   TerminalSignals() {
     sigset_t set;
     ::sigemptyset(&set);
-    for (const int signo : {SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGCONT, SIGWINCH})
+    for (const int signo : {SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGTSTP, SIGCONT, SIGWINCH})
       ::sigaddset(&set, signo);
     ::sigprocmask(SIG_BLOCK, &set, nullptr);
     fd_.reset(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
