@@ -123,7 +123,7 @@ Check check_cores(const MachineView& m, std::uint32_t workers) {
     return {"cores", Verdict::failed, found,
             "our collectives, which acc-test runs, take up to " +
                 std::to_string(kMostRanksOfANode) + " ranks on a node"};
-  const bool short_of = m.gpus == 0 && cores < workers;
+  const bool short_of = (m.gpus == 0 || m.job_is_on_cpu) && cores < workers;
   return {"cores", short_of ? Verdict::note : Verdict::ok, found,
           short_of ? "more workers than cores: correct, but slower than it could be" : ""};
 }
@@ -152,6 +152,8 @@ Check check_cgroup(const MachineView& m) {
 Check check_gpus(const MachineView& m) {
   if (m.gpus == 0) return {"GPUs", Verdict::note, "none: the collectives run on the CPU", ""};
   const auto found = std::to_string(m.gpus) + " x " + printable(m.gpu_names);
+  if (m.driver.empty() && m.job_is_on_cpu)
+    return {"GPUs", Verdict::note, found + ", without a driver (not needed on the CPU)", ""};
   if (m.driver.empty())
     return {"GPUs", Verdict::failed, found + ", without a driver",
             "install the NVIDIA driver (in a container: run it with the NVIDIA runtime)"};
@@ -162,6 +164,7 @@ Check check_nccl(const MachineView& m) {
   if (!m.nccl.empty()) return {"NCCL", Verdict::ok, printable(m.nccl), ""};
   const auto why = m.nccl_error.empty() ? std::string{"not found"} : printable(m.nccl_error, 300);
   if (m.gpus == 0) return {"NCCL", Verdict::note, why + " (not needed without a GPU)", ""};
+  if (m.job_is_on_cpu) return {"NCCL", Verdict::note, why + " (not needed on the CPU)", ""};
   return {"NCCL", Verdict::failed, why,
           "install libnccl2, or say where it is: ACC_NCCL_LIBRARY=/…/libnccl.so.2"};
 }

@@ -1,6 +1,7 @@
 #include "launcher/check/machine_view.hpp"
 
 #include "agent/memory_limit.hpp"
+#include "common/text.hpp"
 #include "common/unique_fd.hpp"
 #include "launcher/check/worker_program.hpp"
 #include "launcher/host_facts.hpp"
@@ -15,7 +16,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <iterator>
+#include <string_view>
 
 namespace acc::check {
 namespace {
@@ -67,7 +71,23 @@ void look_at_limits(MachineView& view) {
   view.cgroup_writable = !cgroup.empty() && ::access(cgroup.c_str(), W_OK) == 0;
 }
 
+/// As a worker of the plan sees it; empty: it isn't set.
+std::string variable_of(const agent::JobPlan& plan, const launcher::Environment& environment,
+                        const std::string& name) {
+  if (const auto of_plan = plan.env.find(name); of_plan != plan.env.end()) return of_plan->second;
+  const auto inherited = environment.find(name);
+  return inherited == environment.end() ? std::string{} : inherited->second;
+}
+
 }  // namespace
+
+bool is_on_cpu(const agent::JobPlan& plan, const launcher::Environment& environment) {
+  const auto backend = variable_of(plan, environment, "ACC_BACKEND");
+  if (!backend.empty()) return to_lower(trim(backend)) == "cpu";
+  const auto cpu = to_lower(trim(variable_of(plan, environment, "ACCELERATE_USE_CPU")));
+  constexpr std::string_view kYes[] = {"1", "true", "t", "on", "yes", "y"};
+  return std::ranges::find(kYes, cpu) != std::end(kYes);
+}
 
 MachineView look_at_machine(const agent::JobPlan& plan, const launcher::Environment& environment,
                             const std::string& worker_program) {
@@ -94,6 +114,7 @@ MachineView look_at_machine(const agent::JobPlan& plan, const launcher::Environm
   const auto nccl = probe_nccl(worker_program);
   view.nccl = nccl.found;
   view.nccl_error = nccl.error;
+  view.job_is_on_cpu = is_on_cpu(plan, environment);
   return view;
 }
 

@@ -33,7 +33,12 @@ struct MachineView {
   std::string driver;
   std::string nccl;        ///< "2.28.9 (/usr/lib/…/libnccl.so.2)"; empty: none found
   std::string nccl_error;  ///< why not
+  bool job_is_on_cpu = false;  ///< the ranks leave the GPUs alone
 };
+
+/// Whether the ranks use the cpu backend, GPUs or not, as runtime/bootstrap/launch_environment.cpp
+/// chooses it: by ACC_BACKEND, else by acc-launch's --cpu (ACCELERATE_USE_CPU).
+[[nodiscard]] bool is_on_cpu(const agent::JobPlan& plan, const launcher::Environment& environment);
 
 /// Whether a worker of this machine may have to listen on the port that the job was given.
 [[nodiscard]] inline bool may_serve_master_port(const agent::JobPlan& plan) {

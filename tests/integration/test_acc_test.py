@@ -2,6 +2,7 @@
 import json, os, re, signal, socket, subprocess, tempfile, unittest
 
 from harness import BIN, PATIENCE, children_of, free_port, main, read, state_of
+from hosts import needs_hosts
 
 PLAIN = ["--cpu", "--num_machines=1", "--mixed_precision=no", "--dynamo_backend=no"]
 
@@ -117,6 +118,38 @@ class Wrong(unittest.TestCase):
             done = acc_test(f"--main_process_port={port}")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn(f"port {port} is already in use", done.stderr)
+
+
+@needs_hosts
+class WithGpus(unittest.TestCase):
+    """On a machine that seems to have two GPUs: their nodes in /dev, and a driver in /proc."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="acc-gpus-")
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def acc_test(self, *words, **variables):
+        dev = os.path.join(self.folder, "dev")
+        os.makedirs(dev, exist_ok=True)
+        script = (f"mount -t tmpfs dev {dev} && cp -a /dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/tty /dev/ptmx {dev}/ && "
+                  f"ln -s /proc/self/fd {dev}/fd && mkdir {dev}/shm {dev}/pts && mount -t tmpfs shm {dev}/shm && touch {dev}/nvidiactl {dev}/nvidia0 {dev}/nvidia1 && "
+                  "mount --rbind " + dev + " /dev && mount -t tmpfs driver /proc/driver && mkdir /proc/driver/nvidia && "
+                  'echo "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue" > /proc/driver/nvidia/version && exec "$@"')
+        return subprocess.run(["unshare", "-m", "sh", "-c", script, "sh", os.path.join(BIN, "acc-test"), *PLAIN[1:], "--num_processes=2", *words],
+                              capture_output=True, text=True, timeout=60 * PATIENCE, env={**os.environ, **variables}, check=False)
+
+    def test_a_job_on_the_cpu_needs_no_nccl(self):
+        for words, variables in ((["--cpu"], {}), ([], {"ACC_BACKEND": "cpu"})):
+            with self.subTest(words=words):
+                done = self.acc_test(*words, ACC_NCCL_LIBRARY="/nonexistent/libnccl.so.2", **variables)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                self.assertRegex(done.stdout, r"\nok       GPUs           2 x unknown, driver 550\.54\.15\n")
+                self.assertRegex(done.stdout, r"\nnote     NCCL           .*\(not needed on the CPU\)\n")
+                self.assertIn("2 ranks, backend cpu", done.stdout)
+        done = self.acc_test("--local_only", ACC_NCCL_LIBRARY="/nonexistent/libnccl.so.2")
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r"\nfailed   NCCL ")
 
 
 class Left(unittest.TestCase):

@@ -118,6 +118,33 @@ TEST_CASE("without a GPU nothing about GPUs is a failure", "[check]") {
   CHECK(find(checks, "NCCL").verdict == Verdict::note);
 }
 
+TEST_CASE("a job on the CPU of a machine with GPUs needs neither NCCL nor a driver", "[check]") {
+  auto m = good_machine();
+  m.nccl.clear();
+  m.nccl_error = "libnccl.so.2 was not found";
+  m.driver.clear();
+  m.job_is_on_cpu = true;
+  const auto checks = judge(m, plan_of(2));
+  CHECK(find(checks, "GPUs").verdict == Verdict::note);
+  CHECK(find(checks, "NCCL").verdict == Verdict::note);
+  CHECK(find(checks, "NCCL").found == "libnccl.so.2 was not found (not needed on the CPU)");
+}
+
+TEST_CASE("a job is on the CPU by --cpu or ACC_BACKEND, as the runtime reads them", "[check]") {
+  agent::JobPlan plain;
+  CHECK_FALSE(is_on_cpu(plain, {}));
+  CHECK_FALSE(is_on_cpu(plain, {{"ACC_BACKEND", "automatic"}}));
+  CHECK(is_on_cpu(plain, {{"ACC_BACKEND", " CPU "}}));
+  CHECK(is_on_cpu(plain, {{"ACCELERATE_USE_CPU", "True"}}));  // on the ranks of --hosts
+  agent::JobPlan cpu;
+  cpu.env["ACCELERATE_USE_CPU"] = "true";
+  CHECK(is_on_cpu(cpu, {}));
+  CHECK_FALSE(is_on_cpu(cpu, {{"ACC_BACKEND", "nccl"}}));
+  agent::JobPlan gpu;
+  gpu.env["ACCELERATE_USE_CPU"] = "false";
+  CHECK_FALSE(is_on_cpu(gpu, {{"ACCELERATE_USE_CPU", "true"}}));
+}
+
 TEST_CASE("a taken port that nobody asked for is no failure: another is picked", "[check]") {
   auto m = good_machine();
   m.why_no_master_port = "is already in use";
