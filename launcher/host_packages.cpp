@@ -202,4 +202,14 @@ std::string listed_version(const std::string& interpreter, std::string_view pack
   return version_in_lists(Packages{interpreter}, package);
 }
 
+std::string file_in_packages(const std::string& interpreter,
+                             std::initializer_list<std::string_view> paths) {
+  const Packages packages{interpreter};
+  std::error_code ignored;
+  for (const auto path : paths)
+    for (const auto& folder : packages.folders())
+      if (fs::exists(folder / path, ignored)) return folder / path;
+  return {};
+}
+
 }  // namespace acc::launcher

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,5 +51,10 @@ bool shows_packages(const std::string& interpreter);
 std::string installed_version(const std::string& interpreter, std::string_view package);
 /// From its dist-info alone, as a package without a module of its own has it; empty: there is none.
 std::string listed_version(const std::string& interpreter, std::string_view package);
+
+/// The first of these paths, each below a folder of packages, that this interpreter has:
+/// "nvidia/nccl/lib/libnccl.so.2" of a wheel. Empty: none.
+std::string file_in_packages(const std::string& interpreter,
+                             std::initializer_list<std::string_view> paths);
 
 }  // namespace acc::launcher

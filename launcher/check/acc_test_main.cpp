@@ -19,6 +19,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -97,7 +98,9 @@ class Test {
                         "a,b, or --nnodes N and start acc-test on each"}});
     looked_ = true;
     report_.begin(plan);
-    report_.add_machine(judge(look_at_machine(plan, launcher::read_environment(), worker_), plan));
+    const auto view = look_at_machine(plan, launcher::read_environment(), worker_);
+    for (const auto& [name, value] : view.rank_variables) ::setenv(name.c_str(), value.c_str(), 1);
+    report_.add_machine(judge(view, plan));
     if (command_.only_machine) return 0;
     if (report_.machine_failed()) return to_int(ExitCode::failure);
     report_.begin_ranks();

@@ -165,6 +165,10 @@ Check check_nccl(const MachineView& m) {
   const auto why = m.nccl_error.empty() ? std::string{"not found"} : printable(m.nccl_error, 300);
   if (m.gpus == 0) return {"NCCL", Verdict::note, why + " (not needed without a GPU)", ""};
   if (m.job_is_on_cpu) return {"NCCL", Verdict::note, why + " (not needed on the CPU)", ""};
+  if (only_torch_may_have_nccl(m))
+    return {"NCCL", Verdict::warning, why,
+            "PyTorch may bring its own; programs of acc's runtime have none, and here the ranks "
+            "are checked on the CPU: install libnccl2, or name the file in ACC_NCCL_LIBRARY"};
   return {"NCCL", Verdict::failed, why,
           "install libnccl2, or say where it is: ACC_NCCL_LIBRARY=/…/libnccl.so.2"};
 }

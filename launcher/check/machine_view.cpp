@@ -79,7 +79,43 @@ std::string variable_of(const agent::JobPlan& plan, const launcher::Environment&
   return inherited == environment.end() ? std::string{} : inherited->second;
 }
 
+void look_at_interpreter(MachineView& view, const launcher::Environment& environment) {
+  view.interpreter = launcher::find_interpreter(environment);
+  const auto program = launcher::find_program(view.interpreter, environment);
+  view.interpreter_runs = !program.empty();
+  view.interpreter_has_torch = view.interpreter_runs && launcher::has_module(program, "torch");
+}
+
+void look_at_gpus(MachineView& view, const agent::JobPlan& plan,
+                  const launcher::Environment& environment) {
+  view.job_is_on_cpu = is_on_cpu(plan, environment);
+  const auto devices = launcher::count_devices();
+  view.gpus = devices.kind == "cuda" ? devices.count : 0;
+  if (view.gpus == 0) return;
+  const auto names = launcher::nvidia_names();
+  view.gpu_names = names.empty() ? "unknown" : names.front();
+  view.driver = launcher::nvidia_driver();
+}
+
+void look_at_nccl(MachineView& view, const agent::JobPlan& plan,
+                  const launcher::Environment& environment, const std::string& worker_program) {
+  auto nccl = probe_nccl(worker_program, view.interpreter);
+  view.nccl = std::move(nccl.found);
+  view.nccl_error = std::move(nccl.error);
+  const auto backend = to_lower(trim(variable_of(plan, environment, "ACC_BACKEND")));
+  view.nccl_is_asked_for = backend == "nccl" || backend == "cuda" ||
+                           !variable_of(plan, environment, "ACC_NCCL_LIBRARY").empty();
+  if (view.gpus == 0 || view.job_is_on_cpu) return;
+  view.rank_variables = std::move(nccl.variables);
+  if (only_torch_may_have_nccl(view)) view.rank_variables = {{"ACC_BACKEND", "cpu"}};
+}
+
 }  // namespace
+
+bool only_torch_may_have_nccl(const MachineView& view) {
+  return view.gpus > 0 && view.nccl.empty() && view.interpreter_has_torch &&
+         !view.nccl_is_asked_for && !view.job_is_on_cpu;
+}
 
 bool is_on_cpu(const agent::JobPlan& plan, const launcher::Environment& environment) {
   const auto backend = variable_of(plan, environment, "ACC_BACKEND");
@@ -94,28 +130,27 @@ MachineView look_at_machine(const agent::JobPlan& plan, const launcher::Environm
   MachineView view;
   view.host_name = launcher::full_host_name();
   view.host_addresses = addresses_of(view.host_name);
-  view.interpreter = launcher::find_interpreter(environment);
-  const auto program = launcher::find_program(view.interpreter, environment);
-  view.interpreter_runs = !program.empty();
-  view.interpreter_has_torch = view.interpreter_runs && launcher::has_module(program, "torch");
+  look_at_interpreter(view, environment);
   const auto facts = launcher::detected_facts();
   if (may_serve_master_port(plan) && facts->port_in_use(plan.master.port))
     view.why_no_master_port = facts->why_port_taken(plan.master.port);
   look_at_limits(view);
   view.has_memfd = works_memfd();
   view.has_pidfd = works_pidfd();
-  const auto devices = launcher::count_devices();
-  view.gpus = devices.kind == "cuda" ? devices.count : 0;
-  if (view.gpus > 0) {
-    const auto names = launcher::nvidia_names();
-    view.gpu_names = names.empty() ? "unknown" : names.front();
-    view.driver = launcher::nvidia_driver();
-  }
-  const auto nccl = probe_nccl(worker_program);
-  view.nccl = nccl.found;
-  view.nccl_error = nccl.error;
-  view.job_is_on_cpu = is_on_cpu(plan, environment);
+  look_at_gpus(view, plan, environment);
+  look_at_nccl(view, plan, environment, worker_program);
   return view;
+}
+
+RankVariables find_rank_variables(const agent::JobPlan& plan,
+                                  const launcher::Environment& environment,
+                                  const std::string& worker_program) {
+  MachineView view;
+  look_at_gpus(view, plan, environment);
+  if (view.gpus == 0 || view.job_is_on_cpu) return {};
+  look_at_interpreter(view, environment);
+  look_at_nccl(view, plan, environment, worker_program);
+  return std::move(view.rank_variables);
 }
 
 }  // namespace acc::check

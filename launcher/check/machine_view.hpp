@@ -1,6 +1,7 @@
 #pragma once
 
 #include "agent/job_plan.hpp"
+#include "launcher/check/worker_program.hpp"
 #include "launcher/config.hpp"
 
 #include <cstdint>
@@ -33,8 +34,13 @@ struct MachineView {
   std::string driver;
   std::string nccl;        ///< "2.28.9 (/usr/lib/…/libnccl.so.2)"; empty: none found
   std::string nccl_error;  ///< why not
-  bool job_is_on_cpu = false;  ///< the ranks leave the GPUs alone
+  bool nccl_is_asked_for = false;  ///< by ACC_NCCL_LIBRARY or ACC_BACKEND
+  bool job_is_on_cpu = false;      ///< the ranks leave the GPUs alone
+  RankVariables rank_variables;    ///< what acc-test's ranks on this machine need besides
 };
+
+/// PyTorch is installed and may have an NCCL of its own linked in, but acc's runtime finds none.
+[[nodiscard]] bool only_torch_may_have_nccl(const MachineView& view);
 
 /// Whether the ranks use the cpu backend, GPUs or not, as runtime/bootstrap/launch_environment.cpp
 /// chooses it: by ACC_BACKEND, else by acc-launch's --cpu (ACCELERATE_USE_CPU).
@@ -49,5 +55,10 @@ struct MachineView {
 [[nodiscard]] MachineView look_at_machine(const agent::JobPlan& plan,
                                           const launcher::Environment& environment,
                                           const std::string& worker_program);
+
+/// MachineView::rank_variables alone.
+[[nodiscard]] RankVariables find_rank_variables(const agent::JobPlan& plan,
+                                                const launcher::Environment& environment,
+                                                const std::string& worker_program);
 
 }  // namespace acc::check

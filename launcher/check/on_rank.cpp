@@ -17,6 +17,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 namespace acc::check {
@@ -28,13 +29,9 @@ std::uint32_t number(const char* variable, std::uint32_t otherwise) {
 }
 
 /// @return false: a job can't run here.
-bool tell_machine(const std::string& worker) {
-  agent::JobPlan plan;  // what the checks ask of it, as this rank knows it
-  plan.local_world_size = number("LOCAL_WORLD_SIZE", 1);
-  plan.cluster.nodes_max = number("GROUP_WORLD_SIZE", 1);
-  // The port is taken by now, by the job itself.
-  const auto view = look_at_machine(plan, launcher::read_environment(), worker);
+bool tell_machine(const MachineView& view, const agent::JobPlan& plan) {
   auto checks = judge(view, plan);
+  // The port is taken by now, by the job itself.
   std::erase_if(checks, [](const Check& check) { return check.name == "port"; });
   nlohmann::json told{{"host", view.host_name},
                       {"ranks", plan.local_world_size},
@@ -55,7 +52,19 @@ bool tell_machine(const std::string& worker) {
 
 int run_on_rank(std::span<const std::string> worker_words) {
   const auto worker = find_worker_program();
-  if (number("LOCAL_RANK", 0) == 0 && !tell_machine(worker)) return to_int(ExitCode::failure);
+  agent::JobPlan plan;  // what the checks ask of it, as this rank knows it
+  plan.local_world_size = number("LOCAL_WORLD_SIZE", 1);
+  plan.cluster.nodes_max = number("GROUP_WORLD_SIZE", 1);
+  const auto environment = launcher::read_environment();
+  RankVariables variables;
+  if (number("LOCAL_RANK", 0) == 0) {
+    auto view = look_at_machine(plan, environment, worker);
+    if (!tell_machine(view, plan)) return to_int(ExitCode::failure);
+    variables = std::move(view.rank_variables);
+  } else {
+    variables = find_rank_variables(plan, environment, worker);
+  }
+  for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
   std::vector<std::string> words{worker};
   words.insert(words.end(), worker_words.begin(), worker_words.end());
   std::vector<char*> argv;

@@ -2,15 +2,19 @@
 
 #include "common/text.hpp"
 #include "common/unique_fd.hpp"
+#include "launcher/host_probes.hpp"
 
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
+#include <string_view>
 
 namespace acc::check {
 namespace {
@@ -19,21 +23,41 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kAnswerLimit{10'000};
 
+/// "NAME=VALUE" of these, and of our own environment without them.
+std::vector<std::string> environment_with(const RankVariables& variables) {
+  std::vector<std::string> lines;
+  for (const auto& [name, value] : variables) lines.push_back(name + "=" + value);
+  for (char** line = environ; *line != nullptr; ++line) {
+    const bool is_replaced = std::ranges::any_of(variables, [&](const auto& one) {
+      return std::string_view{*line}.starts_with(one.first + "=");
+    });
+    if (!is_replaced) lines.emplace_back(*line);
+  }
+  return lines;
+}
+
+std::vector<char*> pointers_to(const std::vector<std::string>& words) {
+  std::vector<char*> pointers;
+  pointers.reserve(words.size() + 1);
+  for (const auto& word : words) pointers.push_back(const_cast<char*>(word.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
 /// What the program prints, first line; empty: it can't be run, or not in time.
-std::string ask(const std::vector<std::string>& words) {
+std::string ask(const std::vector<std::string>& words, const RankVariables& variables = {}) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return {};
   UniqueFd reader{ends[0]};
   UniqueFd writer{ends[1]};
-  std::vector<char*> argv;
-  argv.reserve(words.size() + 1);
-  for (const auto& word : words) argv.push_back(const_cast<char*>(word.c_str()));
-  argv.push_back(nullptr);
+  const auto argv = pointers_to(words);
+  const auto lines = environment_with(variables);
+  const auto envp = pointers_to(lines);
   const pid_t child = ::fork();
   if (child < 0) return {};
   if (child == 0) {
     ::dup2(writer.get(), STDOUT_FILENO);
-    ::execv(argv[0], argv.data());
+    ::execve(argv[0], argv.data(), envp.data());
     ::_exit(127);
   }
   writer.reset();
@@ -52,6 +76,36 @@ std::string ask(const std::vector<std::string>& words) {
   ::kill(child, SIGKILL);  // it has said what we want to know
   ::waitpid(child, nullptr, 0);
   return text.substr(0, text.find('\n'));
+}
+
+bool is_set(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value != nullptr && *value != '\0';
+}
+
+/// Of NCCL, and of the CUDA runtime that PyTorch uses with it. The runtime itself looks into an
+/// active environment alone (runtime/nccl/dynamic_library.hpp).
+RankVariables libraries_in_packages(const std::string& interpreter) {
+  using launcher::file_in_packages;
+  const auto nccl = file_in_packages(interpreter, {"nvidia/nccl/lib/libnccl.so.2"});
+  if (nccl.empty()) return {};
+  RankVariables variables{{"ACC_NCCL_LIBRARY", nccl}};
+  auto cuda = file_in_packages(
+      interpreter, {"nvidia/cu13/lib/libcudart.so.13", "nvidia/cuda_runtime/lib/libcudart.so.12"});
+  if (!cuda.empty() && !is_set("ACC_CUDART_LIBRARY"))
+    variables.emplace_back("ACC_CUDART_LIBRARY", std::move(cuda));
+  return variables;
+}
+
+// "nccl 2.28.9 /usr/lib/libnccl.so.2", or "no-nccl WHY".
+NcclProbe probe_with(const std::string& worker_program, const RankVariables& variables) {
+  const auto answer = ask({worker_program, "--probe"}, variables);
+  if (answer.starts_with("nccl ")) {
+    const auto words = split(answer, ' ');
+    return {words[1] + (words.size() > 2 ? " (" + words[2] + ")" : ""), {}, variables};
+  }
+  if (answer.starts_with("no-nccl ")) return {{}, answer.substr(8), {}};
+  return {{}, "'" + worker_program + " --probe' gave no answer", {}};
 }
 
 }  // namespace
@@ -74,15 +128,11 @@ std::string wrong_options(const std::string& worker_program,
   return answer == "good" ? "" : answer;
 }
 
-// "nccl 2.28.9 /usr/lib/libnccl.so.2", or "no-nccl WHY".
-NcclProbe probe_nccl(const std::string& worker_program) {
-  const auto answer = ask({worker_program, "--probe"});
-  if (answer.starts_with("nccl ")) {
-    const auto words = split(answer, ' ');
-    return {words[1] + (words.size() > 2 ? " (" + words[2] + ")" : ""), {}};
-  }
-  if (answer.starts_with("no-nccl ")) return {{}, answer.substr(8)};
-  return {{}, "'" + worker_program + " --probe' gave no answer"};
+NcclProbe probe_nccl(const std::string& worker_program, const std::string& interpreter) {
+  auto probed = probe_with(worker_program, {});
+  if (!probed.found.empty() || is_set("ACC_NCCL_LIBRARY")) return probed;
+  const auto variables = libraries_in_packages(interpreter);
+  return variables.empty() ? probed : probe_with(worker_program, variables);
 }
 
 }  // namespace acc::check

@@ -110,7 +110,8 @@ Section about_gpus(const Environment& environment) {
   for (const auto& name : launcher::nvidia_names()) ++kinds[name];
   std::vector<std::string> names;
   for (const auto& [name, count] : kinds) names.push_back(std::to_string(count) + " x " + name);
-  const auto nccl = check::probe_nccl(check::find_worker_program());
+  const auto interpreter = launcher::find_interpreter(environment);
+  const auto nccl = check::probe_nccl(check::find_worker_program(), interpreter);
   return {
       "GPU",
       {{"for a worker",

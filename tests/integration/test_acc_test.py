@@ -1,5 +1,5 @@
 """acc-test as a user types it: all is well, something is wrong, and what it says then."""
-import json, os, re, signal, socket, subprocess, tempfile, unittest
+import glob, json, os, re, shutil, signal, socket, subprocess, tempfile, unittest
 
 from harness import BIN, PATIENCE, children_of, free_port, main, read, state_of
 from hosts import needs_hosts
@@ -122,21 +122,31 @@ class Wrong(unittest.TestCase):
 
 @needs_hosts
 class WithGpus(unittest.TestCase):
-    """On a machine that seems to have two GPUs: their nodes in /dev, and a driver in /proc."""
+    """On a machine that seems to have two GPUs: their nodes in /dev, and a driver in /proc; and neither NCCL nor the CUDA runtime."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="acc-gpus-")
         self.addCleanup(folder.cleanup)
         self.folder = folder.name
 
+    @staticmethod
+    def libraries_of_this_machine():
+        known = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=True).stdout
+        places = re.findall(r"lib(?:nccl|cudart)\.so.* => (/.*)", known) + glob.glob("/usr/local/cuda*/lib*/lib*[cr]*.so*")
+        return {os.path.realpath(place) for place in places if re.match("lib(nccl|cudart)", os.path.basename(place))}
+
     def acc_test(self, *words, **variables):
+        return self.run_there("acc-test", *PLAIN[1:], "--num_processes=2", *words, **variables)
+
+    def run_there(self, program, *words, **variables):
         dev = os.path.join(self.folder, "dev")
         os.makedirs(dev, exist_ok=True)
         script = (f"mount -t tmpfs dev {dev} && cp -a /dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/tty /dev/ptmx {dev}/ && "
                   f"ln -s /proc/self/fd {dev}/fd && mkdir {dev}/shm {dev}/pts && mount -t tmpfs shm {dev}/shm && touch {dev}/nvidiactl {dev}/nvidia0 {dev}/nvidia1 && "
                   "mount --rbind " + dev + " /dev && mount -t tmpfs driver /proc/driver && mkdir /proc/driver/nvidia && "
-                  'echo "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue" > /proc/driver/nvidia/version && exec "$@"')
-        return subprocess.run(["unshare", "-m", "sh", "-c", script, "sh", os.path.join(BIN, "acc-test"), *PLAIN[1:], "--num_processes=2", *words],
+                  'echo "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue" > /proc/driver/nvidia/version && ' +
+                  "".join(f"mount --bind /dev/null {place} && " for place in self.libraries_of_this_machine()) + 'exec "$@"')
+        return subprocess.run(["unshare", "-m", "sh", "-c", script, "sh", os.path.join(BIN, program), *words],
                               capture_output=True, text=True, timeout=60 * PATIENCE, env={**os.environ, **variables}, check=False)
 
     def test_a_job_on_the_cpu_needs_no_nccl(self):
@@ -150,6 +160,40 @@ class WithGpus(unittest.TestCase):
         done = self.acc_test("--local_only", ACC_NCCL_LIBRARY="/nonexistent/libnccl.so.2")
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         self.assertRegex(done.stdout, r"\nfailed   NCCL ")
+
+    def python_with(self, *libraries):
+        """An interpreter, as far as acc-test looks, outside of any virtual environment, with torch and these libraries from wheels."""
+        prefix = os.path.join(self.folder, "opt")
+        packages = os.path.join(prefix, "lib/python3.11/site-packages")
+        for folder in ("torch", "nvidia/nccl/lib", "nvidia/cuda_runtime/lib"):
+            os.makedirs(os.path.join(packages, folder), exist_ok=True)
+        os.makedirs(os.path.join(prefix, "bin"), exist_ok=True)
+        with open(os.path.join(packages, "torch/__init__.py"), "w"):
+            pass
+        shutil.copy(os.path.realpath("/bin/sh"), os.path.join(prefix, "bin/python3.11"))
+        for library, place in libraries:
+            os.symlink(os.path.join(os.path.abspath(BIN), library), os.path.join(packages, place))
+        return os.path.join(prefix, "bin/python3.11")
+
+    def test_the_nccl_of_a_system_s_pytorch_is_found_and_used(self):
+        python = self.python_with(("libfake_nccl.so", "nvidia/nccl/lib/libnccl.so.2"), ("libfake_cudart.so", "nvidia/nccl/lib/libfake_cudart.so"),
+                                  ("libfake_cudart.so", "nvidia/cuda_runtime/lib/libcudart.so.12"))
+        done = self.acc_test("--bandwidth", "-b", "8", "-e", "8", "--only", "all_reduce", PYTHON_EXEC=python, FAKE_CUDA="devices=2", VIRTUAL_ENV="", CONDA_PREFIX="")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r"\nok       NCCL .*/site-packages/nvidia/nccl/lib/libnccl\.so\.2\)\n")
+        self.assertIn("backend nccl", done.stdout)
+        rank = {name: "1" if name.endswith("SIZE") else "0" for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")}
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+        done = self.run_there("acc-test", "--on_rank", "--marked", PYTHON_EXEC=python, FAKE_CUDA="devices=1", VIRTUAL_ENV="", CONDA_PREFIX="", **rank, **place)
+        self.assertIn("backend nccl", done.stdout, done.stderr)  # as with --hosts
+        done = self.run_there("acc-env", PYTHON_EXEC=python, VIRTUAL_ENV="", CONDA_PREFIX="")
+        self.assertRegex(done.stdout, r"NCCL.*/site-packages/nvidia/nccl/lib/libnccl\.so\.2")
+
+    def test_a_pytorch_with_nccl_linked_in_is_a_warning(self):
+        done = self.acc_test(PYTHON_EXEC=self.python_with(), VIRTUAL_ENV="", CONDA_PREFIX="")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r"\nwarning  NCCL .*\n +-> PyTorch may bring its own; .* the ranks are checked on the CPU")
+        self.assertIn("2 ranks, backend cpu", done.stdout)
 
 
 class Left(unittest.TestCase):

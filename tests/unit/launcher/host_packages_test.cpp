@@ -126,3 +126,17 @@ TEST_CASE("the packages of a Python behind a shim of pyenv's can't be seen", "[l
   CHECK_FALSE(shows_packages(prefix.python));
   CHECK(shows_packages(prefix.folder / "no/such/python"));  // refused as before
 }
+
+TEST_CASE("a file of a wheel is found in the packages of the interpreter that has it",
+          "[launcher]") {
+  const Prefix prefix;
+  const auto nccl = prefix.site / "nvidia/nccl/lib/libnccl.so.2";
+  const auto look = [&] {
+    return file_in_packages(prefix.python,
+                            {"nvidia/cu13/lib/x.so", "nvidia/nccl/lib/libnccl.so.2"});
+  };
+  CHECK(look().empty());
+  write(nccl, "");
+  CHECK(look() == nccl.string());
+  CHECK(file_in_packages("/nonexistent/python", {"nvidia/nccl/lib/libnccl.so.2"}).empty());
+}

@@ -58,7 +58,7 @@ TEST_CASE("more ranks than a group can have on a node are refused before they ar
 
 TEST_CASE("whatever isn't well comes with a remedy", "[check]") {
   auto m = good_machine();
-  m.interpreter_runs = false;
+  m.interpreter_runs = m.interpreter_has_torch = false;
   m.host_addresses = {"127.0.1.1"};
   m.why_no_master_port = "is already in use";
   m.open_files = 256;
@@ -128,6 +128,19 @@ TEST_CASE("a job on the CPU of a machine with GPUs needs neither NCCL nor a driv
   CHECK(find(checks, "GPUs").verdict == Verdict::note);
   CHECK(find(checks, "NCCL").verdict == Verdict::note);
   CHECK(find(checks, "NCCL").found == "libnccl.so.2 was not found (not needed on the CPU)");
+}
+
+TEST_CASE("PyTorch without an NCCL that the runtime finds is a warning, unless NCCL was asked for",
+          "[check]") {
+  auto m = good_machine();
+  m.nccl.clear();
+  m.nccl_error = "libnccl.so.2 was not found";
+  CHECK(find(judge(m, plan_of(2)), "NCCL").verdict == Verdict::warning);
+  m.nccl_is_asked_for = true;
+  CHECK(find(judge(m, plan_of(2)), "NCCL").verdict == Verdict::failed);
+  m.nccl_is_asked_for = false;
+  m.interpreter_has_torch = false;
+  CHECK(find(judge(m, plan_of(2)), "NCCL").verdict == Verdict::failed);
 }
 
 TEST_CASE("a job is on the CPU by --cpu or ACC_BACKEND, as the runtime reads them", "[check]") {
