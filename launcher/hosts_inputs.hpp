@@ -20,10 +20,11 @@ struct HostsInputs {
   std::string default_config;      ///< the config file, if it was found and not named
   DaemonFound daemon{};            ///< what answers on this machine
   std::string ctl = "acc-ctl";     ///< path of it
+  bool reads_all_output = false;   ///< Caller's
 };
 
 /// Looks at this machine: the host file, the acc-agent that answers, the programs beside this one.
-/// The working directory and the config file are the caller's to fill in.
+/// The working directory, the config file and reads_all_output are the caller's to fill in.
 /// @return an error if there is a host file and it can't be read
 [[nodiscard]] Result<HostsInputs> look_at_inputs(const CommandLine& line, const JobSpec& spec,
                                                  const Environment& environment);

@@ -39,6 +39,10 @@ class HostsPlanner {
     planned_.workers = std::move(shares.each);
     nodes_ = std::move(shares.nodes);
     choose_meeting();
+    if (inputs_.reads_all_output) {
+      add("redirects", "0");
+      add("local_ranks_filter", "");
+    }
     if (!planned_.complaints.empty()) return std::move(planned_);
     set_launch();
     planned_.launch.min_hosts = shares.min_hosts;

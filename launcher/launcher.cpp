@@ -94,9 +94,9 @@ int write_deepspeed_env(const agent::JobPlan& plan, Environment environment) {
 /// One command line's way from its words to the agent.
 class Launch {
  public:
-  Launch(const std::vector<std::string>& words, bool has_output, BeforeStart before_start)
+  Launch(const std::vector<std::string>& words, bool has_output, Caller caller)
       : has_output_{has_output},
-        before_start_{std::move(before_start)},
+        caller_{std::move(caller)},
         line_{parse_command_line(words)},
         environment_{read_environment()} {}
 
@@ -288,7 +288,8 @@ class Launch {
     if (plan.kind == agent::JobKind::deepspeed) {
       if (const int code = write_deepspeed_env(plan, environment_); code != 0) return code;
     }
-    if (const auto code = before_start_ ? before_start_(plan) : std::nullopt) return *code;
+    const auto& before_start = caller_.before_start;
+    if (const auto code = before_start ? before_start(plan) : std::nullopt) return *code;
     return agent::run(plan, guardian);
   }
 
@@ -354,6 +355,7 @@ class Launch {
     }
     inputs->folder = working_directory();
     inputs->default_config = default_config_;
+    inputs->reads_all_output = caller_.reads_all_output;
     if (inputs->folder == ".")
       complaints.push_back({Errc::not_found,
                             "the working directory was removed: change to one that is on all hosts "
@@ -375,7 +377,7 @@ class Launch {
   }
 
   bool has_output_;
-  BeforeStart before_start_;
+  Caller caller_;
   CommandLine line_;
   Environment environment_;
   std::unique_ptr<HostFacts> facts_;
@@ -399,8 +401,8 @@ int launch(int argc, char** argv, const agent::GuardianLink& guardian, bool has_
 }
 
 int launch(const std::vector<std::string>& words, const agent::GuardianLink& guardian,
-           bool has_output, BeforeStart before_start) {
-  return Launch{words, has_output, std::move(before_start)}.run(guardian);
+           bool has_output, Caller caller) {
+  return Launch{words, has_output, std::move(caller)}.run(guardian);
 }
 
 }  // namespace acc::launcher

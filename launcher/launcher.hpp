@@ -22,8 +22,15 @@ int launch(int argc, char** argv, const agent::GuardianLink& guardian, bool has_
 /// Asked with the plan before anything is started; an exit code ends it there.
 using BeforeStart = std::function<std::optional<int>(const agent::JobPlan&)>;
 
+/// Another program of ours that launches.
+struct Caller {
+  BeforeStart before_start{};
+  /// With --hosts: reads what all ranks print, so that neither files nor a filter may take it.
+  bool reads_all_output = false;
+};
+
 /// The same for other programs of ours: `words` as behind acc-launch's name.
 int launch(const std::vector<std::string>& words, const agent::GuardianLink& guardian,
-           bool has_output, BeforeStart before_start = {});
+           bool has_output, Caller caller = {});
 
 }  // namespace acc::launcher

@@ -215,7 +215,7 @@ class Merger {
       const auto* row = find_key(entry.key);
       if (row == nullptr || row->place != Place::top || is_special(*row) || entry.value.is_none())
         continue;
-      if (line_.given(key_of(*row)) != nullptr) continue;
+      if (line_.given(key_of(*row)) != nullptr || is_of_other_program(key_of(*row))) continue;
       if (row->group == Group::cloud) {  // not used, so not judged
         spec().set(key_of(*row), Value{python_text(entry.value)}, Source::config,
                    config_->where(entry.value));
@@ -223,6 +223,13 @@ class Merger {
       }
       take_top_level_key(*row, entry);
     }
+  }
+
+  /// How the file's program starts, where the command line says it of another: -m and --no_python
+  /// exclude each other.
+  [[nodiscard]] bool is_of_other_program(Key key) const {
+    return (key == "module"_key && line_.given("no_python"_key) != nullptr) ||
+           (key == "no_python"_key && line_.given("module"_key) != nullptr);
   }
 
   void take_top_level_key(const KeyRow& row, const Entry& entry) {

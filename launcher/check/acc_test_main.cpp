@@ -57,8 +57,9 @@ class Test {
     words.push_back(worker_);
     if (report_.quiet) words.emplace_back("--silent");
     words.insert(words.end(), command_.worker.begin(), command_.worker.end());
-    const int code = launcher::launch(words, guardian, has_output,
-                                      [&](const agent::JobPlan& plan) { return look(plan); });
+    const int code =
+        launcher::launch(words, guardian, has_output,
+                         {.before_start = [&](const agent::JobPlan& plan) { return look(plan); }});
     if (!looked_) return code;  // the plan was refused, in words
     if (command_.only_machine) return report_.finish_machine();
     return report_.finish(code);
@@ -78,7 +79,7 @@ class Test {
       OutputReader reader;
       report_.output = reader.output();
       reader.start([this](std::string_view line) { report_.take_line(line); });
-      code = launcher::launch(words, guardian, has_output);
+      code = launcher::launch(words, guardian, has_output, {.reads_all_output = true});
       reader.finish();
       report_.output = STDOUT_FILENO;
     } catch (const std::system_error& error) {

@@ -82,13 +82,13 @@ Planned plan_words(const std::vector<std::string>& words) {
   Planned planned;
   bool is_planned = false;
   HeldMessages messages;
-  const int code = launcher::launch(words, agent::GuardianLink{}, true,
-                                    [&](const agent::JobPlan& plan) -> std::optional<int> {
-                                      is_planned = true;
-                                      planned.slots = std::max(1U, plan.local_world_size);
-                                      planned.name = job_name(script_of(plan));
-                                      return 0;
-                                    });
+  const auto take = [&](const agent::JobPlan& plan) -> std::optional<int> {
+    is_planned = true;
+    planned.slots = std::max(1U, plan.local_world_size);
+    planned.name = job_name(script_of(plan));
+    return 0;
+  };
+  const int code = launcher::launch(words, agent::GuardianLink{}, true, {.before_start = take});
   if (is_planned) return planned;
   planned.refused = code;  // or it was --help, --print_plan …
   messages.print();

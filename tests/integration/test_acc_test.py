@@ -51,6 +51,15 @@ class Whole(unittest.TestCase):
         for text in (first.stdout, said):
             self.assertIn("acc-test: all is well: 13 checks of this machine, 11 checks with 4 ranks", text)
 
+    def test_a_config_file_that_starts_a_module_is_checked_as_it_is(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "cfg.yaml")
+            with open(path, "w") as file:
+                file.write("module: true\nscript: pkg.train\nnum_processes: 2\ndistributed_type: MULTI_CPU\nuse_cpu: true\n")
+            done = acc_test("--config_file", path)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("acc-test: all is well", done.stdout)
+
     def test_the_machine_alone(self):
         done = acc_test("--local_only")
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -192,6 +192,19 @@ class ThroughDaemons(OnDaemons):
         self.assertEqual({one["host"] for one in told["machines"]}, {"a", "b"})
         self.assertEqual({one["verdict"] for one in told["results"]}, {"ok"})
 
+    def test_a_config_file_that_starts_a_module_and_keeps_output_in_files_is_checked_as_it_is(self):
+        self.begin("a b")
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        os.chmod(folder, 0o755)
+        path = os.path.join(folder, "cfg.yaml")
+        for keys in ("module: true", f"redirects: 3\nlog_dir: {folder}/logs", "local_ranks_filter: 1"):
+            with self.subTest(keys=keys):
+                with open(path, "w") as file:
+                    file.write(keys + "\ndistributed_type: MULTI_CPU\nuse_cpu: true\n")
+                done = self.acc_test("--hosts", "a:2,b:2", "--config_file", path)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                self.assertRegex(done.stdout, r"acc-test: all is well: 24 checks of 2 machines, 11 checks with 4 ranks, [0-9.]+ s\n\Z")
+
     def test_the_table_of_bandwidth_comes_back_whole(self):
         self.begin()
         done = self.acc_test("--hosts", "a,b", "--bandwidth", "-b", "8", "-e", "4K", "-f", "8", "-n", "2", "--only", "all_reduce")
@@ -248,6 +261,18 @@ class ThroughDaemons(OnDaemons):
 
 @needs_hosts
 class ThroughTransports(OnHosts):
+    def test_ranks_whose_output_a_config_file_redirects_are_heard(self):
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        path = os.path.join(folder, "cfg.yaml")
+        for keys in (f"redirects: 3\nlog_dir: {folder}/logs", "local_ranks_filter: 0"):
+            with self.subTest(keys=keys):
+                with open(path, "w") as file:
+                    file.write(keys + "\ndistributed_type: MULTI_CPU\nuse_cpu: true\n")
+                done = subprocess.run([ACC_TEST, *PLAIN, "--hosts", self.list(), "--launch_agent", self.agent(), "--config_file", path], capture_output=True,
+                                      text=True, timeout=LIMIT_S, check=False, cwd="/tmp")
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                self.assertRegex(done.stdout, r"acc-test: all is well: 36 checks of 3 machines, 11 checks with 3 ranks, [0-9.]+ s\n\Z")
+
     def test_without_daemons_acc_launch_is_started_on_the_hosts_not_acc_test(self):
         done = subprocess.run([ACC_TEST, *PLAIN, "--hosts", self.list(), "--launch_agent", self.agent(), "--network"], capture_output=True, text=True,
                               timeout=LIMIT_S, check=False, cwd="/tmp")

@@ -45,6 +45,17 @@ TEST_CASE("commands follow the original", "[launcher][plan]") {
   CHECK(both.complaints().find("--module and --no_python") != std::string::npos);
 }
 
+TEST_CASE("how the file's program starts counts for no other program of the command line",
+          "[launcher][plan]") {
+  const std::string of_module = "num_processes: 2\nmodule: true\n";
+  Trial direct{{"--no_python", "prog"}, of_module};
+  CHECK(direct.planned().plan.command == Words{"prog"});
+  Trial module{{"-m", "pkg.mod"}, "num_processes: 2\nno_python: true\n"};
+  CHECK(module.planned().plan.command == Words{"/usr/bin/python3", "-u", "-m", "pkg.mod"});
+  Trial both{{"s.py"}, of_module + "no_python: true\n"};
+  CHECK(both.complaints().find("--module and --no_python") != std::string::npos);
+}
+
 TEST_CASE("a program runs by itself", "[launcher][plan]") {
   Trial c{{"--num_processes=2", "prog", "x"}};
   c.script = ScriptKind::executable;
