@@ -56,32 +56,37 @@ class Named {
       : call_{call}, records_{call.command.has("--node") ? Records{} : agent::read_records()} {}
 
   int act(const std::string& name, int signo) {
-    if (const auto* record = find_record(records_, name)) return act_on(*record, signo);
+    if (const auto* record = find_record(records_, name)) {
+      const auto asked = ask_launches({*record});
+      if (!asked.empty()) return act_on(asked.front(), signo);
+      return fail(CtlExit::no_such_job, record->id + " is gone from all of its nodes");
+    }
     if (!all_) all_ = find_jobs(call_.services, now_ms(), call_.at());
     const auto own = user_name(::geteuid());
-    const auto job = find_job(all_->jobs, name, own);
-    if (!job) return fail_to_find(job.error());
-    const auto& verb = call_.command.verb;
-    const bool only_looks =
-        verb == "status" || verb == "logs" || verb == "attach" || verb == "stacks";
-    if (!only_looks && job->user != own && name != job->id)
-      tell(in_quotes(name, 80) + " is " + printable(job->id, 80) + ", a job of the user " +
-           printable(job->user, 80));
-    if (verb == "status") return show_status(call_, *job);
-    if (verb == "logs" || verb == "attach") return show_output(call_, *job);
-    if (verb == "stacks") return show_stacks(*job);
-    if (verb == "rm") return remove(*job);
-    return steer(call_, *job, signo);
+    const auto launches = ask_launches(records_from(records_, name));
+    const auto meant = find_meant(all_->jobs, launches, name, own);
+    if (!meant) return fail_to_find(meant.error());
+    return meant->launch ? act_on(*meant->launch, signo) : act_on(meant->job, name, own, signo);
   }
 
  private:
   using Records = std::vector<agent::LaunchRecord>;
 
-  int act_on(const agent::LaunchRecord& record, int signo) const {
-    const auto asked = ask_launches({record});
-    if (asked.empty())
-      return fail(CtlExit::no_such_job, record.id + " is gone from all of its nodes");
-    const auto& launch = asked.front();
+  int act_on(const JobRow& job, const std::string& name, const std::string& own, int signo) const {
+    const auto& verb = call_.command.verb;
+    const bool only_looks =
+        verb == "status" || verb == "logs" || verb == "attach" || verb == "stacks";
+    if (!only_looks && job.user != own && name != job.id)
+      tell(in_quotes(name, 80) + " is " + printable(job.id, 80) + ", a job of the user " +
+           printable(job.user, 80));
+    if (verb == "status") return show_status(call_, job);
+    if (verb == "logs" || verb == "attach") return show_output(call_, job);
+    if (verb == "stacks") return show_stacks(job);
+    if (verb == "rm") return remove(job);
+    return steer(call_, job, signo);
+  }
+
+  int act_on(const LaunchState& launch, int signo) const {
     const auto& verb = call_.command.verb;
     if (verb == "status") return show_status(call_, launch);
     for (const auto& one : launch.parts) {

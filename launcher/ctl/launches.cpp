@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <map>
 #include <thread>
 #include <utility>
@@ -152,14 +153,34 @@ LaunchPartState part_of_first_daemon(const agent::LaunchRecord& record, std::siz
 
 const agent::LaunchRecord* find_record(const std::vector<agent::LaunchRecord>& records,
                                        std::string_view wanted) {
-  const agent::LaunchRecord* found = nullptr;
-  for (const auto& record : records) {
-    if (record.id == wanted) return &record;
-    if (wanted.empty() || !record.id.starts_with(wanted)) continue;
-    if (found != nullptr) return nullptr;
-    found = &record;
-  }
+  const auto found = std::ranges::find(records, wanted, &agent::LaunchRecord::id);
+  return found == records.end() ? nullptr : &*found;
+}
+
+std::vector<agent::LaunchRecord> records_from(const std::vector<agent::LaunchRecord>& records,
+                                              std::string_view beginning) {
+  std::vector<agent::LaunchRecord> found;
+  if (beginning.empty()) return found;
+  std::ranges::copy_if(records, std::back_inserter(found),
+                       [&](const auto& record) { return record.id.starts_with(beginning); });
   return found;
+}
+
+Result<Meant> find_meant(std::vector<JobRow> jobs, const std::vector<LaunchState>& launches,
+                         std::string_view wanted, std::string_view user) {
+  if (std::ranges::find(jobs, wanted, &JobRow::id) == jobs.end()) {
+    jobs = without_parts(std::move(jobs), launches);
+    for (const auto& launch : launches) {
+      jobs.push_back(row_of(launch));
+      if (jobs.back().user.empty()) jobs.back().user = user;  // its record is the user's own
+    }
+  }
+  auto job = find_job(jobs, wanted, user);
+  if (!job) return job.error();
+  const auto launch = std::ranges::find_if(
+      launches, [&](const LaunchState& one) { return one.record.id == job->id; });
+  if (launch != launches.end()) return Meant{*launch, {}};
+  return Meant{{}, std::move(*job)};
 }
 
 std::optional<RankPlace> place_of(const LaunchState& launch, std::uint32_t rank) {

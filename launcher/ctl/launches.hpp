@@ -43,9 +43,23 @@ struct OwnNode {
 /// `part.node` is set), and what it has is unknown where the record doesn't name it.
 [[nodiscard]] LaunchPartState part_of_first_daemon(const agent::LaunchRecord& record,
                                                    std::size_t index, const OwnNode& own);
-/// What a user means by `wanted`: a launch's id, or an unambiguous beginning of it.
+/// The launch of this id: no other job has it.
 [[nodiscard]] const agent::LaunchRecord* find_record(
     const std::vector<agent::LaunchRecord>& records, std::string_view wanted);
+/// Those whose ids begin with it.
+[[nodiscard]] std::vector<agent::LaunchRecord> records_from(
+    const std::vector<agent::LaunchRecord>& records, std::string_view beginning);
+/// What a user means by `wanted`, of jobs of one node and launches: one of the two.
+struct Meant {
+  std::optional<LaunchState> launch;
+  JobRow job;
+};
+/// As find_job, where each launch counts as one job in place of its parts; a part is meant by its
+/// own id alone.
+/// @param launches  those whose ids begin with `wanted`
+[[nodiscard]] Result<Meant> find_meant(std::vector<JobRow> jobs,
+                                       const std::vector<LaunchState>& launches,
+                                       std::string_view wanted, std::string_view user);
 /// The part that has this rank of the whole job, and its number there. Nothing: no part has it, or a
 /// node before it can't be asked.
 struct RankPlace {

@@ -169,6 +169,22 @@ class Plain(CtlTest):
             for job in jobs:
                 self.assertIn(f"fake_worker.{job.pid}", err)
 
+    def test_a_prefix_that_a_launch_on_several_hosts_shares_with_a_job_named_the_launch(self):
+        job = self.start("--num_processes 1", "mark=up hold")
+        folder = os.path.join(self.runtime, ".local/state/acc/launches")
+        os.makedirs(folder)
+        self.environment.pop("XDG_STATE_HOME", None)
+        with open(os.path.join(folder, "fabric-ab12cd34.json"), "w") as file:  # its daemon gives no answer, so that it may run
+            json.dump({"id": "fabric-ab12cd34", "socket": "/nonexistent/agent.sock", "folder": "/", "started_ms": 1, "detached": True,
+                       "node": "node7", "min_hosts": 1, "parts": [{"host": "node7", "node": "", "job": "fabric-ab12cd34.0-x"}]}, file)
+        for verb in ("stop", "status", "top"):
+            said = self.ctl(verb, "fa", code=2)[1]
+            self.assertIn("'fa' may mean several jobs: ", said)
+            self.assertIn(f"fake_worker.{job.pid}", said)
+            self.assertIn("fabric-ab12cd34", said)
+        self.assertIn(f"fake_worker.{job.pid}", self.ctl("status", "fak")[0])
+        self.assertTrue(job.alive())
+
     def test_a_suspended_job_is_listed_and_holds_up_nobody(self):
         job = self.start("--num_processes 1", "mark=up hold")
         os.kill(job.agent, signal.SIGSTOP)

@@ -130,25 +130,31 @@ LogAnswer read_memory(const JobRow& job, const LogPlace& place, std::optional<st
 Source::Source(Services services, std::string at)
     : services_{std::move(services)}, at_{std::move(at)} {}
 
+Source::Target Source::target_of(const std::string& name, const LaunchState& launch) {
+  Target target{name, row_of(launch), {}};
+  for (const auto& one : launch.parts) {
+    Part part{one.part.host, one.job.value_or(JobRow{}), one.why};
+    part.row.socket = launch.record.socket;
+    part.row.at = node_prefix(one.part.node);
+    part.row.is_of_service = true;
+    if (!one.job) part.row.id = one.part.job;
+    target.parts.push_back(std::move(part));
+  }
+  return target;
+}
+
 Result<Source::Target> Source::find(const std::string& name) const {
   const auto records = at_.empty() ? agent::read_records() : std::vector<agent::LaunchRecord>{};
   if (const auto* record = find_record(records, name)) {
     const auto asked = ask_launches({*record});
-    if (asked.empty()) return Error{Errc::not_found, record->id + " is gone from all of its nodes"};
-    Target target{name, row_of(asked.front()), {}};
-    for (const auto& one : asked.front().parts) {
-      Part part{one.part.host, one.job.value_or(JobRow{}), one.why};
-      part.row.socket = record->socket;
-      part.row.at = node_prefix(one.part.node);
-      part.row.is_of_service = true;
-      if (!one.job) part.row.id = one.part.job;
-      target.parts.push_back(std::move(part));
-    }
-    return target;
+    if (!asked.empty()) return target_of(name, asked.front());
+    return Error{Errc::not_found, record->id + " is gone from all of its nodes"};
   }
   const auto all = find_jobs(services_, now_ms(), at_);
-  const auto found = find_job(all.jobs, name, user_name(::geteuid()));
-  if (found) return Target{name, *found, {{"", *found}}};
+  const auto launches = ask_launches(records_from(records, name));
+  const auto found = find_meant(all.jobs, launches, name, user_name(::geteuid()));
+  if (found && found->launch) return target_of(name, *found->launch);
+  if (found) return Target{name, found->job, {{"", found->job}}};
   // Perhaps because the service that knows it doesn't answer.
   if (found.error().code != Errc::bad_usage && is_service_missed(services_, all, at_))
     return Error{all.error->code == Errc::not_found ? Errc::unavailable : all.error->code,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "launcher/ctl/launches.hpp"
 #include "launcher/ctl/places.hpp"
 #include "launcher/ctl/top/state.hpp"
 
@@ -34,6 +35,7 @@ class Source {
     JobRow known;
     std::vector<Part> parts;
   };
+  static Target target_of(const std::string& name, const LaunchState& launch);
   [[nodiscard]] Result<Target> find(const std::string& name) const;
 
   Services services_;

@@ -209,7 +209,7 @@ TEST_CASE("on other nodes with the same home the first node's part was gone", "[
   CHECK(seen({{{}, {}}, {"b"}}).part.node == "a");
 }
 
-TEST_CASE("a launch is meant by its id, or a beginning that no other has", "[ctl][launches]") {
+TEST_CASE("a launch is meant by its id", "[ctl][launches]") {
   std::vector<agent::LaunchRecord> records(2);
   records[0].id = "hosts-ab";
   records[1].id = "hosts-abc";
@@ -217,6 +217,29 @@ TEST_CASE("a launch is meant by its id, or a beginning that no other has", "[ctl
   CHECK(find_record(records, "hosts-abc") == &records[1]);
   CHECK(find_record(records, "hosts-a") == nullptr);
   CHECK(find_record(records, "") == nullptr);
+  CHECK(records_from(records, "hosts-a").size() == 2);
+  CHECK(records_from(records, "hosts-abc").size() == 1);
+  CHECK(records_from(records, "").empty());
+}
+
+TEST_CASE("a beginning of a launch's id was taken for it where another job's id begins so, too",
+          "[ctl][launches]") {
+  const auto part = launch_job("hosts-x.0", "running");
+  const auto other = launch_job("hello", "running");
+  const std::vector<LaunchState> launches{launch({part, launch_job("hosts-x.1", "running")})};
+  const auto find = [&](std::string_view wanted) {
+    return find_meant({part, other}, launches, wanted, "");
+  };
+  const auto both = find("h");
+  REQUIRE(!both);
+  CHECK(both.error().code == Errc::bad_usage);
+  CHECK(both.error().what == "'h' may mean several jobs: hello-abcdef, hosts-x");
+  CHECK(find("he")->job.id == "hello-abcdef");
+  REQUIRE(find("ho").has_value());
+  CHECK(find("ho")->launch.has_value());  // and not one of its parts
+  const auto of_part = find_meant({part, other}, {}, "hosts-x.0-abcdef", "");
+  CHECK((!of_part->launch && of_part->job.id == "hosts-x.0-abcdef"));
+  CHECK(find_meant({other}, {}, "x", "").error().code == Errc::not_found);
 }
 
 TEST_CASE("records are read as they were written, and nonsense is none", "[ctl][launches]") {
