@@ -23,6 +23,24 @@ Shares filled(std::int64_t workers, const Shares& room) {
   return shares;
 }
 
+/// One worker for each host in turn that has room left.
+Shares dealt_out(std::int64_t workers, const Shares& room) {
+  Shares shares(room.size());
+  while (workers > 0) {
+    std::vector<std::size_t> open;
+    for (std::size_t i = 0; i < room.size(); ++i)
+      if (shares[i] < room[i]) open.push_back(i);
+    if (open.empty()) break;
+    auto rounds = workers / std::ssize(open);
+    for (const auto i : open) rounds = std::min(rounds, room[i] - shares[i]);
+    if (rounds == 0) open.resize(static_cast<std::size_t>(std::min(workers, std::ssize(open))));
+    rounds = std::max(rounds, std::int64_t{1});
+    for (const auto i : open) shares[i] += rounds;
+    workers -= rounds * std::ssize(open);
+  }
+  return shares;
+}
+
 /// What doesn't fit is shared out evenly, the first hosts get one more (as Open MPI 4).
 void add_surplus(Shares& room, std::int64_t surplus) {
   const auto hosts = std::ssize(room);
@@ -64,16 +82,22 @@ Result<MpirunHosts> share_as_mpirun(const std::vector<Host>& hosts, const Mpirun
     return Error{Errc::bad_usage,
                  too_few("the hosts have room for " + std::to_string(all), done.workers)};
   const bool is_file = flags.front() == "--hostfile";
+  const bool is_by_node = counts.is_by_node && counts.per_host == 0;
   if (!has_slots && counts.per_host == 0 && (is_dealt_out || is_file)) {
     if (counts.workers == 0)
       return Error{Errc::bad_usage, flags.front() + " " + in_quotes(flags.back(), 60) +
                                         " gives no slots, and the line no number of workers: "
                                         "write one, as -np 8"};
-    done.notes.emplace_back(
-        "the hosts have no slots: Open MPI fills each up to its cores, MPICH deals the workers "
-        "out; here each host gets as many, the first ones one more");
+    if (!is_by_node)
+      done.notes.emplace_back(
+          "the hosts have no slots: Open MPI fills each up to its cores, MPICH deals the workers "
+          "out; here each host gets as many, the first ones one more");
   }
-  const auto shares = filled(done.workers, room);
+  const auto shares = is_by_node ? dealt_out(done.workers, room) : filled(done.workers, room);
+  if (is_by_node && done.workers > std::ranges::count_if(shares, [](auto n) { return n > 0; }))
+    done.notes.emplace_back(
+        "mpirun numbers the ranks from host to host in turn, acc-launch those of a host one after "
+        "the other: the order of ranks differs");
   const bool has_all = is_dealt_out || shares == room;
   const bool is_by_slots =
       has_slots && std::ranges::equal(hosts, room, [](const Host& host, auto n) {

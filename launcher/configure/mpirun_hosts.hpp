@@ -14,6 +14,7 @@ struct MpirunCounts {
   std::int64_t workers = 0;     ///< of the whole job; 0: not told
   std::int64_t per_host = 0;    ///< 0: not told
   bool oversubscribes = false;  ///< more workers than slots are wanted
+  bool is_by_node = false;      ///< one worker on each host in turn, not host after host
 };
 
 struct MpirunHosts {

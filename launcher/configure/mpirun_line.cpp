@@ -52,9 +52,11 @@ class MpirunLine {
              "chooses by RANK");
   }
 
-  /// ppr:2:node counts workers on each host; all else says where on a host they run.
+  /// ppr:2:node counts workers on each host, node deals them out over the hosts; all else says
+  /// where on a host they run.
   void take_mapping() {
     counts_.oversubscribes = last_of(read_, "@oversubscribe") != nullptr;
+    counts_.is_by_node = last_of(read_, "@by_node") != nullptr;
     std::vector<SpecialFlag> mappings;
     for (const auto& flag : read_.special) {
       if (flag.to == "@map_by") mappings.push_back(flag);
@@ -78,6 +80,10 @@ class MpirunLine {
       return complain(flag.name + ": " + in_quotes(flag.value, 60) +
                       ": acc-launch counts workers on each host: write ppr:N:node");
     if (counts_workers) read_.special.push_back({"@per_host", flag.name, parts[1], {}});
+    const bool is_by_node = parts.front() == "node";
+    counts_.is_by_node |= is_by_node;
+    const auto is_known = [](const std::string& part) { return part == "oversubscribe"; };
+    if (is_by_node && std::all_of(parts.begin() + 1, parts.end(), is_known)) return;
     if (!counts_workers || parts.size() > 3)
       line_.notes.push_back("left out: " + flag.name + " " + flag.value + ": " +
                             std::string{kNotBound});

@@ -25,8 +25,11 @@ constexpr OtherFlag kMpirun[] = {
     {"-genvall -envall", 0, "@all_variables", ""},
     {"-app --app -configfile --configfile", 1, "@several_programs", ""},
     {"--oversubscribe -oversubscribe", 0, "@oversubscribe", ""},
-    {"--allow-run-as-root --use-hwthread-cpus -nooversubscribe --nooversubscribe", 0, "skip", ""},
+    {"--allow-run-as-root --use-hwthread-cpus -nooversubscribe --nooversubscribe "
+     "-byslot --byslot",
+     0, "skip", ""},
     {"-map-by --map-by -ppr --ppr", 1, "@map_by", ""},
+    {"-bynode --bynode", 0, "@by_node", ""},
     {"-npersocket --npersocket", 1, "@per_socket", ""},
     {"-bind-to --bind-to -rank-by --rank-by --cpu-set --cpu-list -membind", 1, "", kNotBound},
     {"-cpus-per-proc --cpus-per-proc -cpus-per-rank --cpus-per-rank -rf -rankfile --rankfile", 1,

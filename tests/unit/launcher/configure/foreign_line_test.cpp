@@ -372,6 +372,28 @@ TEST_CASE("mpirun --map-by ppr:N:node counts workers on each host", "[configure]
   CHECK(refusal("mpirun --map-by ppr:x:node ./a").find("is no count") != std::string::npos);
 }
 
+TEST_CASE("mpirun --map-by node deals workers out over the hosts", "[configure][foreign]") {
+  for (const auto* words :
+       {"--map-by node", "-map-by NODE", "--map-by=node", "-bynode", "--bynode"}) {
+    const auto line = read("mpirun -np 2 -H a:8,b:8 " + std::string{words} + " ./a");
+    INFO(words);
+    CHECK(acc::join(line.flags, " ") == "--hosts a:1,b:1 --ssh --no_python");
+    CHECK_FALSE(has_note(line, "left out"));
+    CHECK_FALSE(has_note(line, "the order of ranks differs"));  // each host has one
+  }
+  const auto line = read("mpirun -np 9 -H a:8,b:1,c:8 --map-by node ./a");
+  CHECK(acc::join(line.flags, " ") == "--hosts a:4,b:1,c:4 --ssh --no_python");
+  CHECK(has_note(line, "the order of ranks differs"));
+  CHECK(start("mpirun -np 6 --hostfile hosts4 --bynode ./a") ==
+        "--hosts n1:2,n2:2,n3:1,n4:1 --ssh --no_python ./a");
+  CHECK(start("mpirun -np 40 --hostfile hosts4 --map-by node:OVERSUBSCRIBE ./a") ==
+        "--hosts n1:10,n2:10,n3:10,n4:10 --ssh --no_python ./a");
+  CHECK(has_note(read("mpirun -np 2 -H a:8,b:8 --map-by node:PE=4 ./a"), "left out: --map-by"));
+  CHECK(at(read("mpirun -np 3 --map-by node ./a"), "num_processes") == "3");
+  CHECK(start("mpirun -np 2 -H a:8,b:8 --map-by slot ./a") == "--hosts a:2 --ssh --no_python ./a");
+  CHECK(start("mpirun -np 2 -H a:8,b:8 --byslot ./a") == "--hosts a:2 --ssh --no_python ./a");
+}
+
 TEST_CASE("mpirun uses the hosts of every -H", "[configure][foreign]") {
   CHECK(start("mpirun -np 4 -H a:2 --host b:2 ./a") == "--hosts a:2,b:2 --ssh --no_python ./a");
   CHECK(refusal("mpirun -np 2 --hostfile hosts4 --hostfile plain ./a").find("given twice") !=
