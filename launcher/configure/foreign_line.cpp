@@ -196,17 +196,21 @@ void note_shell_words(ForeignLine& line) {
 
 /// What `accelerate config` always writes. A file that counts as torchrun does says nothing of
 /// precision and devices either, unless the line did: acc-launch then leaves them to the caller.
-/// The precision of DeepSpeed's own file stands there.
+/// The precision of DeepSpeed's own file stands there; with DeepSpeed none that the line doesn't
+/// give is written, as Accelerate refuses one in a file beside a DeepSpeed config of the script's.
 void put_defaults(ForeignLine& line) {
   const bool is_torchruns = counts_as_torchrun(line);
   const bool has_file = has_deepspeed_file(line.map);
+  const auto* type = value_of(line.map, "distributed_type");
+  const bool is_deepspeed = type != nullptr && python_text(*type) == "DEEPSPEED";
   for (const auto& [key, value] : launcher::Map{{"compute_environment", Value{"LOCAL_MACHINE"}},
                                                 {"mixed_precision", Value{"no"}},
                                                 {"num_machines", Value{std::int64_t{1}}},
                                                 {"use_cpu", Value{false}}}) {
     const bool has_nodes = key == "num_machines" && value_of(line.map, "nnodes") != nullptr;
     const bool is_open = (is_torchruns && (key == "mixed_precision" || key == "use_cpu")) ||
-                         (has_file && is_of_deepspeed_file(key));
+                         (has_file && is_of_deepspeed_file(key)) ||
+                         (is_deepspeed && key == "mixed_precision");
     if (value_of(line.map, key) == nullptr && !has_nodes && !is_open) put(line.map, key, value);
   }
 }

@@ -482,6 +482,15 @@ class Reading(Folder):
                 self.assertFalse(refused & set(plan["env", "ACCELERATE_CONFIG_DS_FIELDS"].split(",")), file)
                 self.assertEqual(plan["env", "ACCELERATE_MIXED_PRECISION"], "bf16" if "bf16" in line else "no")
 
+    def test_each_worker_of_a_converted_line_whose_script_has_a_deepspeed_config_raised(self):
+        write(self.at("facts.json"), json.dumps({"gpus": 2, "deepspeed": "0.15.0"}))
+        direct = self.plan_of("--num_processes 2 --use_deepspeed t.py".split(), {})
+        for line in ("deepspeed --num_gpus 2 t.py", "accelerate launch --num_processes 2 --use_deepspeed t.py"):
+            with self.subTest(line=line):
+                plan, file = self.converted_plan(line.split(), {})
+                for name in ("ACCELERATE_CONFIG_DS_FIELDS", "ACCELERATE_MIXED_PRECISION"):
+                    self.assertEqual(plan["env", name], direct["env", name], file)
+
     def test_a_flag_of_a_converted_line_lost_to_the_same_key_of_its_file_without_a_prefix(self):
         write(self.at("facts.json"), json.dumps({"gpus": 2, "fp8": True}))
         for file, flag in (("mixed_precision: fp8\nfp8_config: {backend: TE, margin: 0}\n", "--fp8_margin 2"),

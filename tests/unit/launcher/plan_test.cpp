@@ -47,12 +47,12 @@ TEST_CASE("commands follow the original", "[launcher][plan]") {
 
 TEST_CASE("how the file's program starts counts for no other program of the command line",
           "[launcher][plan]") {
-  const std::string of_module = "num_processes: 2\nmodule: true\n";
-  Trial direct{{"--no_python", "prog"}, of_module};
+  const std::string two = "distributed_type: MULTI_CPU\nuse_cpu: true\nnum_processes: 2\n";
+  Trial direct{{"--no_python", "prog"}, two + "module: true\n"};
   CHECK(direct.planned().plan.command == Words{"prog"});
-  Trial module{{"-m", "pkg.mod"}, "num_processes: 2\nno_python: true\n"};
+  Trial module{{"-m", "pkg.mod"}, two + "no_python: true\n"};
   CHECK(module.planned().plan.command == Words{"/usr/bin/python3", "-u", "-m", "pkg.mod"});
-  Trial both{{"s.py"}, of_module + "no_python: true\n"};
+  Trial both{{"s.py"}, two + "module: true\nno_python: true\n"};
   CHECK(both.complaints().find("--module and --no_python") != std::string::npos);
 }
 

@@ -598,7 +598,6 @@ TEST_CASE(
   const auto line = read("deepspeed --num_gpus 2 t.py --deepspeed_config ds.json");
   CHECK(at(line, "deepspeed_config") == "{'deepspeed_config_file': 'ds.json'}");
   CHECK(at(line, "mixed_precision") == "(none)");
-  CHECK(at(read("deepspeed --num_gpus 2 t.py"), "mixed_precision") == "no");
   const std::string flags =
       "--mixed_precision bf16 --gradient_clipping 1.0 --zero3_init_flag true t.py";
   const auto given =
@@ -620,6 +619,18 @@ TEST_CASE(
       "--deepspeed_config_file ds.json t.py");
   CHECK(at(exported, "mixed_precision") == "(none)");
   CHECK(acc::join(exported.flags, " ") == "--mixed_precision bf16");
+}
+
+TEST_CASE(
+    "each worker of a converted DeepSpeed line raised where its script has a DeepSpeed config, as "
+    "the file had a precision that the line doesn't give",
+    "[configure][foreign]") {
+  for (const auto* words :
+       {"deepspeed --num_gpus 2 t.py", "accelerate launch --use_deepspeed t.py"})
+    CHECK(at(read(words), "mixed_precision") == "(none)");
+  const auto given = read("accelerate launch --use_deepspeed --mixed_precision bf16 t.py");
+  CHECK(at(given, "mixed_precision") == "bf16");
+  CHECK(at(read("accelerate launch --multi_gpu t.py", 2), "mixed_precision") == "no");
 }
 
 TEST_CASE("the devices that deepspeed --include names are counted", "[configure][foreign]") {
