@@ -5,6 +5,7 @@
 #include "agent/daemon/jobs.hpp"
 #include "agent/daemon/other_nodes.hpp"
 #include "agent/daemon/token_issuer.hpp"
+#include "common/duration.hpp"
 
 #include <boost/asio/awaitable.hpp>
 
@@ -25,6 +26,8 @@ struct ApiContext {
   uid_t own = 0;                  ///< the daemon's user
   OtherNodes* nodes = nullptr;    ///< outlives the server; null: none can be asked
   TokenIssuer* tokens = nullptr;  ///< outlives the server; null: no door takes any
+  /// Longest without a byte on a stream of events; page/api.js gives up after three times that.
+  Millis event_silence{20'000};
   /// Of each user, requests that wait for a job's agent or hold what it said: some MiB each.
   /// Shared with replies that are still to be made.
   std::shared_ptr<std::map<uid_t, std::size_t>> asking =

@@ -18,6 +18,7 @@ asio::awaitable<void> follow(ApiContext& api, Principal who, std::uint64_t last,
   const auto told = api.jobs.on_event([to](const JobEvent&) { to->notify(); });
   // A comment at once: a client learns that it is connected before something happens.
   bool is_open = co_await to->write(": events follow\n\n");
+  auto written = clock_now();
   while (is_open && to->is_open()) {
     const auto events = api.jobs.events_after(who, last);
     for (const auto& event : events) {
@@ -26,8 +27,14 @@ asio::awaitable<void> follow(ApiContext& api, Principal who, std::uint64_t last,
           to_text(ServerSentEvent{std::to_string(event.number), "", encode_event(event)});
       is_open = co_await to->write(text);
       if (!is_open) co_return;
+      written = clock_now();
     }
-    if (events.empty()) co_await to->wait(Instant::max());
+    if (!events.empty()) continue;
+    co_await to->wait(written + api.event_silence);
+    if (clock_now() < written + api.event_silence) continue;
+    // So that a client notices a connection that was lost without a word, and we one as well.
+    is_open = co_await to->write(":\n\n");
+    written = clock_now();
   }
 }
 

@@ -1,5 +1,5 @@
 """The status page in a real browser: what a user sees and clicks, and what hostile text may not do."""
-import json, os, unittest
+import json, os, signal, unittest
 
 import browser
 import test_agent_daemon
@@ -144,6 +144,29 @@ class Page(PageTest):
         page.wait("document.querySelector('#job-rows .state')?.textContent === 'stopped'", "the row of the job")
         repeated = page.run("return [...document.querySelectorAll('#event-rows li')].filter(row => row.innerText.includes('started')).length")
         self.assertEqual(repeated, 1)
+
+    def hasten(self, name, ms, hastened):
+        """Timers of the page that were to last `ms`."""
+        self.browser.cdp("Page.addScriptToEvaluateOnNewDocument", source=f"""(() => {{
+          const plain = window.{name};
+          window.{name} = (what, ms, ...more) => plain(what, ms === {ms} ? {hastened} : ms, ...more);
+        }})();""")
+
+    def test_a_connection_that_was_lost_without_a_word_was_live_for_ever(self):
+        self.hasten("setTimeout", 60000, 3000)
+        self.enter("--read-only")
+        os.kill(self.node.process.pid, signal.SIGSTOP)  # as a tunnel whose other end is gone: nothing arrives, nothing is closed
+        try:
+            self.browser.wait("document.getElementById('banner-title').textContent === 'Connection lost.'", "the words about the loss")
+        finally:
+            os.kill(self.node.process.pid, signal.SIGCONT)
+        self.browser.wait("document.getElementById('connection').dataset.state === 'live'", "the connection")
+
+    def test_the_nodes_are_read_again_without_an_event(self):
+        self.hasten("setInterval", 30000, 300)
+        self.enter("--read-only")
+        asked = "performance.getEntriesByType('resource').filter(one => one.name.endsWith('/v1/nodes')).length"
+        self.browser.wait(f"{asked} > 4", "questions for the nodes")
 
     def test_an_ended_session_says_what_to_do(self):
         self.enter()

@@ -31,13 +31,14 @@ export const pause = (ms, signal) => new Promise(done => {
   signal?.addEventListener("abort", () => { clearTimeout(timer); done(); }, { once: true });
 });
 
-/** Calls `take` with {id, event, data} of each event of a text/event-stream. */
-async function readEvents(body, take) {
+/** Calls `take` with {id, event, data} of each event of a text/event-stream, and `heard` with each piece of it. */
+async function readEvents(body, take, heard) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let held = "";
   for (;;) {
     const { value, done } = await reader.read();
     if (done) return;
+    heard();
     held += value;
     const blocks = held.split("\n\n");
     held = blocks.pop();
@@ -55,6 +56,8 @@ async function readEvents(body, take) {
 
 const firstPause = 1000;
 const longestPause = 15000;
+// acc-agent writes a comment after 20 s without an event. A connection that was lost without a word, as by a machine that slept, stays silent.
+const longestSilence = 60000;
 
 /** Follows /v1/events for as long as the page is visible, and connects again after each loss with
  *  Last-Event-ID, so that none is missed. EventSource would hide why a connection is refused. */
@@ -106,7 +109,26 @@ export class EventFeed {
     }
   }
 
+  /** Until the connection ends, or says nothing for too long. */
   async once(signal) {
+    const connection = new AbortController();
+    const end = () => connection.abort();
+    let timer;
+    const heard = () => {
+      clearTimeout(timer);
+      timer = setTimeout(end, longestSilence);
+    };
+    signal.addEventListener("abort", end);
+    heard();
+    try {
+      await this.connect(connection.signal, heard);
+    } finally {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", end);
+    }
+  }
+
+  async connect(signal, heard) {
     if (this.last === null) {
       const { events } = await read("/v1/events", { signal });
       this.last = events.at(-1)?.id ?? 0;
@@ -114,6 +136,7 @@ export class EventFeed {
     }
     const headers = this.last > 0 ? { "Last-Event-ID": String(this.last) } : {};
     const reply = await ask("/v1/events?follow=1", { signal, headers });
+    heard();
     this.attempts = 0;
     this.on.state("live");
     this.on.connected();
@@ -126,6 +149,6 @@ export class EventFeed {
       }
       this.last = Math.max(this.last, event.id);
       this.on.event(event);
-    });
+    }, heard);
   }
 }

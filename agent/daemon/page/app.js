@@ -488,6 +488,10 @@ $("log-rank").addEventListener("change", () => { chosen.logPart = null; openLog(
 $("log-follow").addEventListener("change", () => { log.follows = $("log-follow").checked; openLog(); });
 addEventListener("hashchange", route);
 setInterval(() => { if (!document.hidden) showJobs(); }, 10_000);
+// No event of this node says that another one has ended, or was drained.
+setInterval(() => {
+  if (!document.hidden && $("connection").dataset.state === "live") showNodes().catch(() => {});
+}, 30_000);
 
 route();
 readJobs().then(() => showNode()).catch(() => {});

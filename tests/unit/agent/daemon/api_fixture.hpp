@@ -163,6 +163,10 @@ class ApiServer {
   HttpServer& server() { return server_; }
   FileGrowth& growth() { return growth_; }
 
+  void set_event_silence(Millis time) {
+    on_loop([&] { api_.event_silence = time; });
+  }
+
   std::optional<uid_t> played_uid{};  ///< in place of the kernel's word; set before any request
 
   static HttpSettings own_settings() {

@@ -402,6 +402,17 @@ TEST_CASE("a removed job ends its followers", "[agent][http]") {
   CHECK_THAT(events.to_end(), Contains("removed"));
 }
 
+TEST_CASE("a stream of events that has none to tell was silent for ever", "[agent][http]") {
+  ApiServer api;
+  api.set_event_silence(Millis{50});
+  auto line = api.client();
+  REQUIRE(line.send("GET /v1/events?follow=1 HTTP/1.1\r\nHost: acc\r\n\r\n"));
+  CHECK_THAT(line.read_to(": events follow\n\n"), Contains("text/event-stream"));
+  for (int i = 0; i < 2; ++i) CHECK_THAT(line.read_to(":\n\n"), Contains(":\n\n"));
+  api.add_job("t-1", ::geteuid());
+  CHECK_THAT(line.read_to("submitted"), Contains("id: 1\n"));
+}
+
 TEST_CASE("events are listed, followed, and resumed behind the last one seen", "[agent][http]") {
   ApiServer api;
   api.add_job("t-1", ::geteuid());
