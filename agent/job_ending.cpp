@@ -147,9 +147,7 @@ void JobEnding::hand_on_error(const JobReport& report) const {
   const auto json = with_error_code(failure->error->json, code);
   if (!file_system_answers(path, kLastPatience))
     return parts_.messages.error(
-        "the worker's error is not in TORCHELASTIC_ERROR_FILE: the file "
-        "system of '" +
-        std::string{path} + "' gives no answer");
+        "the worker's error is not in TORCHELASTIC_ERROR_FILE: its file system gives no answer");
   auto written = write_whole_file(path, json);
   const bool is_mount = written.has_error() && written.error().errnum == EBUSY;
   if (is_mount) written = overwrite_file(path, json);  // it can't be replaced

@@ -46,8 +46,14 @@ class TimedAnswers {
     return answer;
   }
 
-  /// Also of one whose answer came late.
-  [[nodiscard]] bool has_open() const { return !open_.empty(); }
+  /// Whether a question still has no answer.
+  [[nodiscard]] bool has_open() {
+    std::erase_if(open_, [](const auto& entry) {
+      const std::lock_guard lock{entry.second->mutex};
+      return entry.second->answer.has_value();
+    });
+    return !open_.empty();
+  }
 
  private:
   /// Owned by the thread as well.
